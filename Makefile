@@ -1,0 +1,44 @@
+# One command per need; `make help` lists them. Everything runs in .venv, which any target creates when it is missing.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: help demo test check fast crash bench clean gen
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.venv/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "simpleworkflow needs Python 3.11 or newer; try: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: .venv/.ready ## watch 40 orders survive a killed worker (SQLite, under a minute)
+	@$(BIN)/python -m simpleworkflow.cli.demo
+
+test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+
+check: .venv/.ready ## style, types and the arrows between rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fast: .venv/.ready ## the tests that need no PostgreSQL
+	$(BIN)/python -m pytest -m "not slow" tests/model tests/tidy
+
+crash: .venv/.ready ## crash tests with default leases (minutes)
+	$(BIN)/python -m pytest -m slow tests/crash
+
+bench: .venv/.ready ## first throughput figures, written to bench/results
+	$(BIN)/python bench/drain.py
+
+gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
+	$(BIN)/python tools/twin.py
+	$(BIN)/python tools/dump_schema.py
+
+clean: ## remove everything that can be made again
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build

@@ -1,0 +1,111 @@
+"""simpleworkflow: durable workflows for Python, on one SQLite file or on PostgreSQL.
+
+import simpleworkflow as swf
+app = swf.App()
+
+@app.workflow("demo.greet.v1")
+async def greet(ctx: swf.Context, name: str) -> str:
+    return f"Hello, {name}!"
+
+with app.sync.worker():
+    print(app.sync.run(greet, "Ada"))
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .app import App
+from .client.handle import RunHandle
+from .client.sync import SyncRunHandle
+from .config import Settings
+from .model.errors import (
+    AlreadyFinished,
+    ExecutionStopped,
+    IdempotencyConflict,
+    InvalidDuration,
+    InvalidFilter,
+    InvalidInput,
+    InvalidName,
+    InvalidPolicy,
+    InvalidURL,
+    InvalidWorkflow,
+    MissingExtra,
+    MissingMigration,
+    NotRunnable,
+    PayloadError,
+    PermanentError,
+    ResultTimeout,
+    RetryAfter,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunNotFound,
+    RunTimedOut,
+    SimpleWorkflowError,
+    StoreError,
+    StoreUnavailable,
+)
+from .model.records import Event, Run
+from .model.retry import Retry
+from .model.states import EventType, Status
+from .runtime.context import Context, SyncContext
+from .runtime.registry import Workflow
+
+if TYPE_CHECKING:
+    # The seed's spelling, for those who come from simple-workflow; see docs/coming-from.md.
+    from .compat.intents import Client as Client
+    from .compat.intents import Intent as Intent
+    from .compat.intents import IntentPoller as IntentPoller
+    from .compat.intents import WorkflowExecutor as WorkflowExecutor
+    from .compat.intents import WorkflowRun as WorkflowRun
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyFinished",
+    "App",
+    "Context",
+    "Event",
+    "EventType",
+    "ExecutionStopped",
+    "IdempotencyConflict",
+    "InvalidDuration",
+    "InvalidFilter",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidPolicy",
+    "InvalidURL",
+    "InvalidWorkflow",
+    "MissingExtra",
+    "MissingMigration",
+    "NotRunnable",
+    "PayloadError",
+    "PermanentError",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "Run",
+    "RunCancelled",
+    "RunEnded",
+    "RunFailed",
+    "RunHandle",
+    "RunNotFound",
+    "RunTimedOut",
+    "Settings",
+    "SimpleWorkflowError",
+    "Status",
+    "StoreError",
+    "StoreUnavailable",
+    "SyncContext",
+    "SyncRunHandle",
+    "Workflow",
+]
+
+_COMPAT = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _COMPAT:
+        from .compat import intents
+
+        return getattr(intents, name)
+    raise AttributeError(f"module 'simpleworkflow' has no attribute {name!r}")

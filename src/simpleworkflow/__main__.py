@@ -1,0 +1,5 @@
+"""`python -m simpleworkflow`"""
+
+from .cli import main
+
+main()

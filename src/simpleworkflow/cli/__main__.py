@@ -1,0 +1,5 @@
+"""`python -m simpleworkflow.cli`"""
+
+from .main import main
+
+main()

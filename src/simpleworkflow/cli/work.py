@@ -1,0 +1,71 @@
+"""`simpleworkflow worker MODULE:APP`: a worker as a process, with signals.
+
+The first SIGTERM or SIGINT drains, a second one stops waiting for running code. When threads of user code are still
+running at the end the process exits hard: their runs have been handed back, and nothing may hold up a deploy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+from ..app import App
+from .main import fail
+
+log = logging.getLogger("simpleworkflow.cli")
+
+
+def run_worker(
+    target: str, *, url: str | None, prefixes: tuple[str, ...], fail_unknown: bool, log_level: str, **rest: Any
+) -> None:
+    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
+    app = load_app(target)
+    if url is not None:
+        app.use(url)
+    options = {key: value for key, value in rest.items() if value is not None}
+    if prefixes:
+        options["prefixes"] = list(prefixes)
+    app.sync.check()
+    serve(app, on_unknown="fail" if fail_unknown else "leave", **options)
+
+
+def serve(app: App, **options: Any) -> None:
+    """Work in the main thread until a signal says stop; exits the process when threads would hold it up."""
+    clean = asyncio.run(_serve(app, options))
+    if not clean:
+        log.warning("code was still running at the drain deadline; its runs were handed back")
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(3)
+
+
+async def _serve(app: App, options: dict[str, Any]) -> bool:
+    worker = app.make_worker(process_ends=True, **options)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    await worker.run()
+    return worker.clean
+
+
+def load_app(target: str) -> App:
+    """The App behind module:name; `module` alone means module:app."""
+    module_name, _, name = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            fail(f"there is no module {module_name!r} here; name it as in `import {module_name}`", 2)
+        raise
+    found = getattr(module, name or "app", None)
+    if not isinstance(found, App):
+        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+        hint = f"; it has {', '.join(apps)}" if apps else "; it has no simpleworkflow App at all"
+        fail(f"{module_name} has no App called {name or 'app'!r}{hint}", 2)
+    return found

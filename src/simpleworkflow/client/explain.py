@@ -1,0 +1,42 @@
+"""One sentence that says what a run is doing or what it waits for. A run is never silently stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from ..model.records import Run, WorkerInfo
+from ..model.states import Status
+
+
+def explain(run: Run, workers: Sequence[WorkerInfo]) -> str:
+    name = f"run {run.id} ({run.type})"
+    if run.is_finished:
+        because = f": {run.last_error}" if run.last_error and run.status is not Status.SUCCEEDED else ""
+        return f"{name} {_ENDS[run.status]} at {_when(run.finished_at)}{because}"
+    if run.is_held:
+        because = f" ({run.hold_reason})" if run.hold_reason else ""
+        return f"{name} is held by an operator since {_when(run.held_at)}{because}; it goes on when resumed"
+    if run.status is Status.LEASED:
+        return f"{name} is running on {run.leased_by}; its lease lasts until {_when(run.lease_until)}"
+    if run.status is Status.PAUSED and run.run_at is None:
+        return f"{name} is paused and waits for an event"
+    routed = [w for w in workers if w.serves(run.type)]
+    wait = f"is {run.status} and due at {_when(run.run_at)}"
+    tried = f" after {run.attempt} failed attempts, the last with: {run.last_error}" if run.attempt else ""
+    if not routed:
+        alive = ", ".join(w.name for w in workers) or "none at all"
+        return f"{name} {wait}{tried}, but no live worker serves its type (alive: {alive})"
+    return f"{name} {wait}{tried}; it is served by {', '.join(w.name for w in routed[:3])}"
+
+
+_ENDS = {
+    Status.SUCCEEDED: "succeeded",
+    Status.FAILED: "failed",
+    Status.CANCELLED: "was cancelled",
+    Status.TIMED_OUT: "timed out",
+}
+
+
+def _when(instant: datetime | None) -> str:
+    return "an unknown time" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%S UTC")

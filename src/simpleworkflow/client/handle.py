@@ -1,0 +1,67 @@
+"""A handle: one run, held by its id, with the output type its workflow declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+from ..model import payload
+from ..model.duration import Duration
+from ..model.errors import RunCancelled, RunFailed, RunTimedOut
+from ..model.records import Event, Run
+from ..model.states import Status
+
+if TYPE_CHECKING:
+    from .client import Client
+
+O = TypeVar("O")  # noqa: E741 - output
+_ENDED = {Status.FAILED: RunFailed, Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
+
+
+class RunHandle(Generic[O]):
+    """A run that was triggered: wait for its result, look at it, control it."""
+
+    def __init__(self, client: Client, run_id: UUID, output_type: Any = Any, *, is_new: bool | None = None) -> None:
+        self.id = run_id
+        self.is_new = is_new
+        """Whether this call created the run (False: its idempotency key or id was known; None: not asked)."""
+        self._client = client
+        self._output_type = output_type
+
+    async def result(self, timeout: Duration | None = None) -> O:
+        """Wait for the run and return its output.
+
+        Raises RunFailed, RunCancelled or RunTimedOut when it ended otherwise, and ResultTimeout, whose message says
+        what the run is doing, when it has not finished in time (the run goes on).
+        """
+        run = await self._client.wait(self.id, timeout=timeout)
+        if run.status is Status.SUCCEEDED:
+            what = f"result of run {run.id}"
+            output: O = payload.decode(run.result_json or "null", self._output_type, what=what)
+            return output
+        kind = _ENDED[run.status]
+        raise kind(f"run {run.id} ({run.type}) {run.status}: {run.last_error or 'no reason was given'}", run=run)
+
+    async def get(self) -> Run:
+        """The run as it is now."""
+        return await self._client.get(self.id)
+
+    async def events(self) -> list[Event]:
+        """Its audit trail, oldest first."""
+        return await self._client.events(self.id)
+
+    async def cancel(self, reason: str | None = None) -> Run:
+        return await self._client.cancel(self.id, reason=reason)
+
+    async def hold(self, reason: str | None = None) -> Run:
+        return await self._client.hold(self.id, reason=reason)
+
+    async def resume(self) -> Run:
+        return await self._client.resume(self.id)
+
+    async def explain(self) -> str:
+        """One sentence: what it is doing, or what it waits for."""
+        return await self._client.explain(self.id)
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.id}>"

@@ -1,0 +1,78 @@
+"""Waiting for runs to finish: one listener and one query for everybody who waits in this process.
+
+Hints make it quick; a slow poll makes it certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import UUID
+
+from ..model.errors import StoreUnavailable
+from ..runtime.hints import Hint
+from ..store import Ledger
+from ..store.operations import runs
+
+log = logging.getLogger("simpleworkflow.client")
+
+PAUSE = 0.005
+
+
+class Waiters:
+    def __init__(self, ledger: Ledger, poll_every: float) -> None:
+        self._ledger = ledger
+        self._poll_every = poll_every
+        self._waiting: dict[UUID, list[asyncio.Future[None]]] = {}
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def finished(self, run_id: UUID) -> None:
+        """Return when the run has finished; called in the engine's loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(run_id, []).append(future)
+        if not self._tasks:
+            self._tasks = [loop.create_task(self._watch()), loop.create_task(self._ledger.listen(self._hear))]
+        self._news.set()
+        try:
+            await future
+        finally:
+            waiting = self._waiting.get(run_id, [])
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting:
+                self._waiting.pop(run_id, None)
+
+    def _hear(self, kind: str) -> None:
+        if kind != Hint.READY:
+            self._news.set()
+
+    async def _watch(self) -> None:
+        while True:
+            if self._waiting:
+                try:
+                    await self._look()
+                except StoreUnavailable as error:
+                    log.debug("cannot look for results: %s", error)
+                except Exception:
+                    log.exception("looking for results went wrong and will be tried again")
+            await asyncio.sleep(PAUSE)
+            try:
+                async with asyncio.timeout(self._poll_every):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> None:
+        self._news.clear()
+        for run_id in await self._ledger.run(runs.finished_among(list(self._waiting))):
+            for future in self._waiting.get(run_id, []):
+                if not future.done():
+                    future.set_result(None)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)

@@ -1,0 +1,54 @@
+"""Every number that an operator may turn, in one frozen record, checked once.
+
+The defaults are chosen together: a dead worker's runs are claimable within lease + sweep (35 s), a renewal may fail
+twice before a lease ends, and a stop takes at most drain + a few seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from .model.duration import human
+from .model.errors import InvalidPolicy
+from .model.payload import MAX_BYTES
+
+URL_VARIABLE = "SIMPLEWORKFLOW_URL"
+PREFIXES_VARIABLE = "WORKER_TYPE_PREFIXES"
+DEFAULT_URL = "simpleworkflow.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Seconds, counts and bytes."""
+
+    lease: float = 30.0
+    sweep_every: float = 5.0
+    poll_every: float = 1.0
+    local_check_every: float = 1.0
+    drain: float = 20.0
+    concurrency: int = 100
+    suspect_seconds: float = 2.0
+    store_timeout: float = 10.0
+    max_payload: int = MAX_BYTES
+    worker_silence: float = 45.0
+
+    def __post_init__(self) -> None:
+        for name in ("lease", "sweep_every", "poll_every", "local_check_every", "store_timeout"):
+            if getattr(self, name) <= 0:
+                raise InvalidPolicy(f"{name} must be longer than zero")
+        if self.drain < 0:
+            raise InvalidPolicy("drain cannot be negative; 0 hands runs back at once")
+        if not 1 <= self.concurrency <= 10_000:
+            raise InvalidPolicy(f"concurrency must be between 1 and 10,000, not {self.concurrency}")
+        if self.lease < 0.3:
+            raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
+
+    @property
+    def renew_after(self) -> float:
+        """A lease younger than this is not renewed yet: two more tries fit before it ends."""
+        return self.lease / 3
+
+
+def default_url() -> str:
+    return os.environ.get(URL_VARIABLE) or DEFAULT_URL

@@ -1,0 +1,141 @@
+"""Every exception that users can meet, in one tree.
+
+    SimpleWorkflowError
+    ├── InvalidName, InvalidDuration, InvalidPolicy, InvalidURL, InvalidWorkflow, InvalidFilter   (also ValueError)
+    ├── PayloadError            a value that JSON storage refuses
+    ├── InvalidInput            JSON that does not fit the annotated type
+    ├── MissingExtra            an optional package is not installed (also ImportError)
+    ├── StoreError
+    │   ├── StoreUnavailable    the database cannot be reached within the deadline
+    │   └── MissingMigration    the database has not been migrated for this version
+    ├── RunNotFound             (also LookupError)
+    ├── AlreadyFinished         a control call came too late
+    ├── IdempotencyConflict     one key, two different requests
+    ├── NotRunnable             require= found nothing that could run it, or the definition is disabled
+    ├── RunEnded
+    │   ├── RunFailed, RunCancelled, RunTimedOut
+    ├── ResultTimeout           (also TimeoutError)
+    ├── PermanentError          raised by handlers: do not retry
+    └── RetryAfter              raised by handlers: retry after exactly this long
+
+    ExecutionStopped (BaseException)  the worker no longer owns the run; nothing you do now will be recorded
+
+A class docstring is its default message, so that documentation and runtime say the same sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SimpleWorkflowError(Exception):
+    """Something in simpleworkflow went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+
+
+class InvalidName(SimpleWorkflowError, ValueError):
+    """That is not a usable name."""
+
+
+class InvalidDuration(SimpleWorkflowError, ValueError):
+    """That is not a duration; write 30, "30s", "1h30m", "3 days" or a timedelta."""
+
+
+class InvalidPolicy(SimpleWorkflowError, ValueError):
+    """That retry policy or setting contradicts itself."""
+
+
+class InvalidURL(SimpleWorkflowError, ValueError):
+    """That is not a database URL that simpleworkflow knows."""
+
+
+class InvalidWorkflow(SimpleWorkflowError, ValueError):
+    """That function cannot be a workflow."""
+
+
+class InvalidFilter(SimpleWorkflowError, ValueError):
+    """That filter cannot select runs."""
+
+
+class PayloadError(SimpleWorkflowError, ValueError):
+    """That value cannot be stored as JSON."""
+
+
+class InvalidInput(SimpleWorkflowError, ValueError):
+    """That JSON does not fit the annotated type."""
+
+
+class MissingExtra(SimpleWorkflowError, ImportError):
+    """An optional package is missing."""
+
+
+class StoreError(SimpleWorkflowError):
+    """The database refused a statement."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached; nothing was accepted."""
+
+
+class MissingMigration(StoreError):
+    """The database has not been migrated; run: simpleworkflow migrate up"""
+
+
+class RunNotFound(SimpleWorkflowError, LookupError):
+    """There is no run with that id."""
+
+
+class AlreadyFinished(SimpleWorkflowError):
+    """The run has finished already; its outcome stands."""
+
+
+class IdempotencyConflict(SimpleWorkflowError):
+    """That key or id already belongs to a run with another type or payload."""
+
+
+class NotRunnable(SimpleWorkflowError):
+    """Nothing could run that workflow now."""
+
+
+class RunEnded(SimpleWorkflowError):
+    """The run ended without a result."""
+
+    def __init__(self, message: str | None = None, *, run: Any = None) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class RunFailed(RunEnded):
+    """The run failed."""
+
+
+class RunCancelled(RunEnded):
+    """The run was cancelled."""
+
+
+class RunTimedOut(RunEnded):
+    """The run passed its deadline."""
+
+
+class ResultTimeout(SimpleWorkflowError, TimeoutError):
+    """The run has not finished yet."""
+
+
+class PermanentError(SimpleWorkflowError):
+    """The handler asked for no further attempts."""
+
+
+class RetryAfter(SimpleWorkflowError):
+    """The handler asked to be retried later."""
+
+    def __init__(self, delay: Any, message: str | None = None) -> None:
+        from .duration import human, seconds
+
+        self.delay: float = seconds(delay, what="RetryAfter")
+        super().__init__(message or f"asked to be retried in {human(self.delay)}")
+
+
+class ExecutionStopped(BaseException):
+    """This worker no longer owns the run: stop, nothing you do now will be recorded."""

@@ -1,0 +1,77 @@
+"""Failures as JSON, and what happens after one.
+
+`describe` must succeed for every exception, however hostile: it never serialises user objects, replaces what JSON
+cannot hold and cuts what is too long. A failure that cannot be recorded would be a run that is silently stuck.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from . import moves, payload
+from .errors import RetryAfter
+from .moves import Ending
+from .retry import Retry
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+CAUSE_DEPTH = 5
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """(error as JSON text, one line for people)."""
+    return payload.encode(_as_dict(error, CAUSE_DEPTH), what="error"), one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    message = _text(error)
+    kind = type(error).__name__
+    return _clean(f"{kind}: {message}" if message else kind, 500).replace("\n", " ")
+
+
+def failure(kind: str, message: str) -> tuple[str, str]:
+    """A failure that no exception stands for."""
+    return payload.encode({"type": kind, "message": message}, what="error"), message
+
+
+def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    described: dict[str, Any] = {
+        "type": _clean(type(error).__qualname__, 200),
+        "module": _clean(type(error).__module__ or "", 200),
+        "message": _clean(_text(error), MESSAGE_LIMIT),
+        "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
+    }
+    if cause is not None and depth > 0:
+        described["cause"] = _as_dict(cause, depth - 1)
+    return described
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its message could not be read)"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__, chain=False))
+    except Exception:
+        return ""
+
+
+def _clean(text: str, limit: int) -> str:
+    sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    return sound if len(sound) <= limit else sound[: limit - 1] + "…"
+
+
+def after_failure(lease: Any, error: BaseException, policy: Retry, *, elapsed: float, chance: float) -> Ending:
+    """Retry or fail: attempts and crashes together are the executions that ended badly."""
+    as_json, line = describe(error)
+    spent = lease.attempt + lease.crashes + 1
+    if not policy.retries(error) or spent >= lease.max_attempts:
+        return moves.fail(lease, as_json, line, elapsed=elapsed)
+    delay = error.delay if isinstance(error, RetryAfter) else policy.delay(spent, chance)
+    return moves.retry(lease, as_json, line, delay=delay, elapsed=elapsed)

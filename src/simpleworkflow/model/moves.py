@@ -1,0 +1,146 @@
+"""One page of law: every legal move of a run, who makes it, and what it leaves behind.
+
+            create                  claim                     succeed
+  (none) ───────────▶ pending ───────────────▶ leased ───────────────────▶ succeeded
+                        ▲                      ▲ │ │ ├── fail ───────────▶ failed
+                        ├──── retry, release ──┼─┘ │ ├── cancel ─────────▶ cancelled
+                        │            crash     │   │ └── expire ─────────▶ timed_out
+                        │                claim │   ▼
+                        │                     paused
+  terminal ── revive ───┘                             (cancel and expire also end pending and paused runs)
+
+The invariants, which tests check after every operation and the tables keep by CHECK:
+
+  1. finished_at is set exactly in terminal states.
+  2. lease_until and leased_by are set exactly while leased.
+  3. lease_epoch never decreases; each claim adds one.
+  4. A move that needs a lease lands only with the epoch of the current lease, proved under the row lock.
+  5. The events of a run, read in order, are a path through this table.
+
+When you add a move: add its row here, its statement in store/sql, its performer, and the matrix test covers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from .states import CLAIMABLE, OPEN, TERMINAL, EventType, Status
+
+
+class Needs(StrEnum):
+    """What a move must prove about the lease."""
+
+    NOTHING = "nothing"
+    LEASE = "the current lease"
+    ENDED_LEASE = "a lease that ran out, or whose process is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    name: str
+    sources: frozenset[Status]
+    targets: frozenset[Status]
+    needs: Needs
+    performer: str
+    event: EventType
+
+
+_LEASED = frozenset({Status.LEASED})
+_PENDING = frozenset({Status.PENDING})
+
+
+def _to(status: Status) -> frozenset[Status]:
+    return frozenset({status})
+
+
+MOVES: dict[str, Move] = {
+    move.name: move
+    for move in (
+        Move("create", frozenset(), _PENDING, Needs.NOTHING, "client/intake.py, plain SQL", EventType.CREATED),
+        Move("claim", CLAIMABLE, _LEASED, Needs.NOTHING, "worker/claim.py", EventType.LEASED),
+        Move("succeed", _LEASED, _to(Status.SUCCEEDED), Needs.LEASE, "runtime/journal.py", EventType.SUCCEEDED),
+        Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),
+        Move("retry", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
+        Move("release", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
+        Move("overrun", _LEASED, _to(Status.TIMED_OUT), Needs.LEASE, "runtime/journal.py", EventType.TIMED_OUT),
+        Move("crash", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
+        Move("give_up", _LEASED, _to(Status.FAILED), Needs.ENDED_LEASE, "worker/sweep.py", EventType.FAILED),
+        Move("expire", OPEN, _to(Status.TIMED_OUT), Needs.NOTHING, "worker/sweep.py", EventType.TIMED_OUT),
+        Move("cancel", OPEN, _to(Status.CANCELLED), Needs.NOTHING, "client, plain SQL", EventType.CANCELLED),
+        Move("hold", OPEN, OPEN, Needs.NOTHING, "client", EventType.HELD),
+        Move("resume", OPEN, OPEN, Needs.NOTHING, "client", EventType.RESUMED),
+        Move("revive", TERMINAL, _PENDING, Needs.NOTHING, "client", EventType.RETRIED),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker wants an execution to end: one entry of the journal, made only by the constructors below.
+
+    `elapsed` is how long the handler ran, so that the `started` event can be dated by the database's clock.
+    """
+
+    move: str
+    run_id: UUID
+    epoch: int
+    status: Status
+    event: EventType
+    elapsed: float = 0.0
+    started: bool = True
+    burns: int = 0
+    delay: float = 0.0
+    result: str | None = None
+    error: str | None = None
+    last_error: str | None = None
+    has_parent: bool = False
+
+
+def _ending(move: str, lease: Any, elapsed: float | None, **rest: Any) -> Ending:
+    law = MOVES[move]
+    (status,) = law.targets
+    return Ending(
+        move,
+        lease.id,
+        lease.epoch,
+        status,
+        law.event,
+        elapsed=elapsed or 0.0,
+        started=elapsed is not None,
+        has_parent=lease.parent_id is not None,
+        **rest,
+    )
+
+
+def succeed(lease: Any, result: str, *, elapsed: float) -> Ending:
+    return _ending("succeed", lease, elapsed, result=result)
+
+
+def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> Ending:
+    """The last execution: the attempt is burned and the run ends."""
+    return _ending("fail", lease, elapsed, burns=1, error=error, last_error=last_error)
+
+
+def retry(lease: Any, error: str, last_error: str, *, delay: float, elapsed: float) -> Ending:
+    return _ending("retry", lease, elapsed, burns=1, delay=delay, error=error, last_error=last_error)
+
+
+def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
+    """Hand back without burning anything: a graceful stop, a hold, or a claim that cannot be served."""
+    return _ending("release", lease, elapsed, delay=delay)
+
+
+def overrun(lease: Any, error: str, last_error: str, *, elapsed: float) -> Ending:
+    """The owning worker saw the deadline pass."""
+    return _ending("overrun", lease, elapsed, error=error, last_error=last_error)
+
+
+class Outcome(StrEnum):
+    """What became of one journal entry."""
+
+    DONE = "done"
+    WOKEN = "woken"
+    LOST = "lost"

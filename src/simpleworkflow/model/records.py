@@ -1,0 +1,188 @@
+"""The rows as Python sees them: frozen, slotted, without behaviour beyond reading themselves.
+
+`Run` is what users hold; `Lease` is what a worker holds (the claim's answer, no more than execution needs); `NewRun`
+is what a trigger asks for. Instants are aware datetimes in UTC, identities are UUIDs, JSON stays text until someone
+asks for the value: most runs are listed, moved and pruned without anyone looking inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from . import payload as _payload
+from .names import Span, in_span
+from .states import EventType, Status
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """One run to create. The id is always chosen by the client, so that asking twice creates once."""
+
+    id: UUID
+    type: str
+    payload: str
+    priority: int = 100
+    run_at: datetime | None = None
+    delay: float = 0.0
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    start_within: float | None = None
+    parent_id: UUID | None = None
+
+
+class Created(NamedTuple):
+    """The answer to one NewRun: whose id it is, and whether this call made it."""
+
+    id: UUID
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a workflow, as the database had it when it was read."""
+
+    id: UUID
+    type: str
+    status: Status
+    priority: int
+    run_at: datetime | None
+    attempt: int
+    crashes: int
+    max_attempts: int | None
+    lease_until: datetime | None
+    leased_by: str | None
+    lease_epoch: int
+    held_at: datetime | None
+    hold_reason: str | None
+    deadline_at: datetime | None
+    start_by: datetime | None
+    parent_id: UUID | None
+    idempotency_key: str | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deleted_at: datetime | None
+    delete_reason: str | None
+    last_error: str | None
+    error_json: str | None = field(repr=False)
+    result_json: str | None = field(repr=False)
+    payload_json: str = field(repr=False)
+
+    @property
+    def payload(self) -> Any:
+        return _payload.decode(self.payload_json)
+
+    @property
+    def result(self) -> Any:
+        return None if self.result_json is None else _payload.decode(self.result_json, what="result")
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return None if self.error_json is None else _payload.decode(self.error_json, what="error")
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finished_at is not None
+
+    @property
+    def is_held(self) -> bool:
+        return self.held_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A worker's claim on a run. `expires_in` and `deadline_in` are seconds by the database's clock at the claim."""
+
+    id: UUID
+    type: str
+    epoch: int
+    attempt: int
+    crashes: int
+    max_attempts: int
+    priority: int
+    payload: str
+    lease_seconds: float
+    deadline_in: float | None
+    parent_id: UUID | None
+    wakes: int
+    idempotency_key: str | None
+
+    @property
+    def is_suspect(self) -> bool:
+        """Its last execution took the process down: run it alone until it has proved itself."""
+        return self.crashes > 0
+
+
+class Renewal(NamedTuple):
+    """What a renewal learned about one lease."""
+
+    id: UUID
+    epoch: int
+    owned: bool
+    held: bool
+    wakes: int
+
+
+class Lane(NamedTuple):
+    """All due runs of one type and priority."""
+
+    type: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What the database must know of a workflow so that any process can end its runs properly."""
+
+    name: str
+    description: str | None = None
+    on_cancel: str | None = None
+    dead_letter: str | None = None
+    runtime: str = "python"
+    is_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One live worker, as it announced itself; informative only, no rule depends on it."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    started_at: datetime
+    seen_at: datetime
+    spans_json: str
+
+    @property
+    def spans(self) -> list[Span]:
+        return [Span(low, high) for low, high in _payload.decode(self.spans_json)]
+
+    def serves(self, type: str) -> bool:
+        return any(in_span(type, span) for span in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the audit trail."""
+
+    id: int
+    run_id: UUID
+    type: EventType
+    epoch: int | None
+    data_json: str | None = field(repr=False)
+    created_at: datetime
+
+    @property
+    def data(self) -> Any:
+        return None if self.data_json is None else _payload.decode(self.data_json, what="event data")
+
+
+class Count(NamedTuple):
+    type: str
+    status: Status
+    runs: int

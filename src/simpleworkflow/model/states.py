@@ -1,0 +1,60 @@
+"""The states of a run, and the words of its audit trail: the only place in Python that spells them.
+
+    pending     waits for run_at, then for a worker; holds no lease
+    leased      a worker owns it until lease_until, fenced by lease_epoch
+    paused      waits for run_at (a timer) or for an event (run_at NULL); holds no lease
+    succeeded   finished with a result
+    failed      finished with an error: attempts spent, or permanent
+    cancelled   finished by an operator, a parent or plain SQL
+    timed_out   finished because its deadline passed
+
+A hold is orthogonal: a held run keeps its state and is not claimed. Terminal <=> finished_at is set; leased <=>
+lease_until and leased_by are set: the tables carry both as CHECK constraints.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    LEASED = "leased"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+OPEN = frozenset({Status.PENDING, Status.LEASED, Status.PAUSED})
+TERMINAL = frozenset(Status) - OPEN
+CLAIMABLE = frozenset({Status.PENDING, Status.PAUSED})
+
+
+class EventType(StrEnum):
+    """One line of the audit trail each; written in the transaction of the move it tells of."""
+
+    CREATED = "created"
+    LEASED = "leased"
+    STARTED = "started"
+    HEARTBEAT = "heartbeat"
+    RETRIED = "retried"
+    RELEASED = "released"
+    PAUSED = "paused"
+    WOKEN = "woken"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    HELD = "held"
+    RESUMED = "resumed"
+    DELETED = "deleted"
+
+
+NO_HANDLER = "no_handler_registered"
+"""last_error of a run that a worker claimed without knowing its type (the intent poller's rule)."""

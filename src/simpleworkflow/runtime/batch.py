@@ -1,0 +1,102 @@
+"""Natural batching: while one flush is under way the next batch gathers.
+
+An idle system flushes at once; a busy one shares a commit among everybody who came in the meantime. No timer, no
+tuning. One bad item must not strand its neighbours: when a flush is refused the batch is halved until the culprit
+stands alone, and only its own caller hears of it. When the database is away items wait (`patient`) or their callers
+are told (not patient).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from ..model.errors import StoreUnavailable
+
+log = logging.getLogger("simpleworkflow.batch")
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Batcher(Generic[Item, Answer]):
+    def __init__(
+        self, flush: Callable[[list[Item]], Awaitable[Sequence[Answer]]], *, limit: int, patient: bool, name: str
+    ) -> None:
+        self._flush = flush
+        self._limit = limit
+        self._patient = patient
+        self._name = name
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._flusher: asyncio.Task[None] | None = None
+        self._in_flight = 0
+
+    @property
+    def backlog(self) -> int:
+        return len(self._waiting) + self._in_flight
+
+    def submit(self, item: Item) -> asyncio.Future[Answer]:
+        """Queue an item; the future ends when its flush has committed."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((item, answer))
+        if self._flusher is None:
+            self._flusher = loop.create_task(self._flush_all(), name=f"simpleworkflow-{self._name}")
+        return answer
+
+    async def drain(self, timeout: float) -> bool:
+        """Wait until everything is flushed; False when the time is up first."""
+        if self._flusher is not None:
+            await asyncio.wait({self._flusher}, timeout=timeout)
+        return self.backlog == 0
+
+    def abandon(self) -> None:
+        if self._flusher is not None:
+            self._flusher.cancel()
+
+    async def _flush_all(self) -> None:
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(self._limit, len(self._waiting)))]
+                self._in_flight = len(batch)
+                await self._flush_some(batch)
+                self._in_flight = 0
+        finally:
+            self._flusher = None
+            self._in_flight = 0
+
+    async def _flush_some(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._persist([item for item, _ in batch])
+        except Exception as error:
+            await self._split(batch, error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+
+    async def _split(self, batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
+        if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+            middle = len(batch) // 2
+            await self._flush_some(batch[:middle])
+            await self._flush_some(batch[middle:])
+            return
+        for _, future in batch:
+            if not future.done():
+                future.set_exception(error)
+
+    async def _persist(self, items: list[Item]) -> Sequence[Answer]:
+        pause = 0.1
+        while True:
+            try:
+                return await self._flush(items)
+            except StoreUnavailable as error:
+                if not self._patient:
+                    raise
+                log.warning("%s: %d entries wait for the database: %s", self._name, len(items), error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, 5.0)

@@ -1,0 +1,58 @@
+"""Wake-up hints on their way out: coalesced, outside any durable transaction, never waited for.
+
+A lost hint costs latency (polling finds the work), so sending one is never allowed to fail anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+
+from ..store import Ledger
+
+PAUSE = 0.005
+
+
+class Hint(StrEnum):
+    READY = "ready"
+    """Something may be claimable."""
+
+    FINISHED = "finished"
+    """Someone may be waiting for a result."""
+
+    CONTROL = "control"
+    """A leased run was cancelled, held or deleted: owners look at their leases."""
+
+    CHANGED = "changed"
+    """Something committed, or news may have been missed: look at everything."""
+
+
+class Hinter:
+    """Sends each kind at most once per few milliseconds."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kinds: set[Hint] = set()
+        self._sender: asyncio.Task[None] | None = None
+
+    def tell(self, kind: Hint) -> None:
+        self._kinds.add(kind)
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send(), name="simpleworkflow-hints")
+
+    async def _send(self) -> None:
+        try:
+            while self._kinds:
+                kinds, self._kinds = self._kinds, set()
+                for kind in kinds:
+                    await self._ledger.hint(kind)
+                await asyncio.sleep(PAUSE)
+        finally:
+            self._sender = None
+
+    async def stop(self) -> None:
+        """Let the last hints out, but do not wait long for them."""
+        if self._sender is not None:
+            await asyncio.wait({self._sender}, timeout=0.5)
+        if self._sender is not None:
+            self._sender.cancel()

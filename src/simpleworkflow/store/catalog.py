@@ -1,0 +1,222 @@
+"""Reads the `.sql` files and turns them into statements that a driver can execute.
+
+SQL is written once, portable, in `sql/queries/NOUN.sql`; `NOUN.postgres.sql` or `NOUN.sqlite.sql` may override a
+statement by name and must say why (`-- differs:`). The small notation that makes one text fit two databases is told in
+`sql/README.md`: `:name` parameters with declared types, batches (tables as parameters), `:now`, `us(x)`, fragments in
+braces. The file `workflow.` prefix becomes the configured schema on PostgreSQL and disappears on SQLite.
+
+An override without text means: another statement does this work on that database; drivers skip it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+DIALECTS = ("postgres", "sqlite")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_BATCH = re.compile(r"(\w+)\((.*)\)\s*$")
+
+
+class CatalogError(Exception):
+    """A .sql file breaks the rules of sql/README.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement for one dialect: text with that driver's placeholders, and how to bind."""
+
+    name: str
+    dialect: str
+    text: str
+    order: tuple[str, ...]
+    batches: dict[str, tuple[tuple[str, str], ...]]
+    types: dict[str, str]
+    source: str
+    """The text with named parameters, for drivers of callers' own connections."""
+    each: str | None = None
+    """A batch whose rows must be executed one by one."""
+
+
+@dataclass(slots=True)
+class _Source:
+    name: str
+    where: str
+    lines: list[str]
+    batches: dict[str, tuple[tuple[str, str], ...]]
+    types: dict[str, str]
+    differs: str | None = None
+    like: str | None = None
+    each: str | None = None
+    replacing: list[tuple[str, str]] | None = None
+
+    @property
+    def body(self) -> str:
+        return "\n".join(self.lines).strip()
+
+
+@cache
+def statements(dialect: str, schema: str = "workflow") -> dict[str, Statement]:
+    """Every statement of one dialect, by name."""
+    sources, fragments = _load(dialect)
+    return {name: _compile(_resolve(source, sources), fragments, dialect, schema) for name, source in sources.items()}
+
+
+def _load(dialect: str) -> tuple[dict[str, _Source], dict[str, str]]:
+    sources: dict[str, _Source] = {}
+    fragments: dict[str, str] = {}
+    folder = files(__package__) / "sql" / "queries"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    portable = [n for n in names if n.count(".") == 1]
+    overrides = [n for n in names if n.split(".")[1:-1] == [dialect]]
+    for file in portable + overrides:
+        for source in _parse((folder / file).read_text(), file):
+            if source.name.startswith("{"):
+                fragments[source.name.strip("{}")] = source.body
+                continue
+            if file in overrides and not source.differs:
+                raise CatalogError(f"{file}: {source.name} overrides without a `-- differs:` line that says why")
+            if file in portable and source.name in sources:
+                raise CatalogError(f"{file}: {source.name} is defined twice")
+            sources[source.name] = source
+    return sources, fragments
+
+
+def _parse(text: str, where: str) -> list[_Source]:
+    found: list[_Source] = []
+    for line in text.splitlines():
+        head = re.match(r"-- (name|batch|param|each|differs|like|replacing|fragment): ?(.*)", line)
+        if head is None:
+            if found and not line.startswith("--"):
+                found[-1].lines.append(line)
+            continue
+        key, value = head.groups()
+        if key in {"name", "fragment"}:
+            name = value.strip() if key == "name" else "{" + value.strip() + "}"
+            found.append(_Source(name, where, [], {}, {}))
+            continue
+        if not found:
+            raise CatalogError(f"{where}: `-- {key}:` before the first `-- name:`")
+        _annotate(found[-1], key, value)
+    return found
+
+
+def _annotate(source: _Source, key: str, value: str) -> None:
+    if key == "batch":
+        match = _BATCH.match(value)
+        if match is None:
+            raise CatalogError(f"{source.where}: {source.name}: cannot read batch {value!r}")
+        columns = tuple((c.split()[0], c.split()[1]) for c in match[2].split(","))
+        source.batches[match[1]] = columns
+    elif key == "param":
+        for one in value.split(","):
+            name, kind = one.split()
+            source.types[name] = kind
+    elif key == "differs":
+        source.differs = value
+    elif key in {"like", "each"}:
+        setattr(source, key, value.strip())
+    else:
+        old, new = value.split(" -> ")
+        source.replacing = [*(source.replacing or []), (old.strip(), new.strip())]
+
+
+def _resolve(source: _Source, sources: dict[str, _Source]) -> _Source:
+    if source.like is None:
+        return source
+    model = _resolve(sources[source.like], sources)
+    body = model.body
+    for old, new in source.replacing or []:
+        if old not in body:
+            raise CatalogError(f"{source.name}: {old!r} is not in {model.name}")
+        body = body.replace(old, new)
+    batches, types = model.batches | source.batches, model.types | source.types
+    return _Source(source.name, source.where, [body], batches, types, each=source.each or model.each)
+
+
+def _compile(source: _Source, fragments: dict[str, str], dialect: str, schema: str) -> Statement:
+    body = source.body
+    for name, fragment in {**fragments, "schema": schema}.items():
+        body = body.replace("{" + name + "}", fragment)
+    body = place(_expand_us(body, dialect), dialect, schema)
+    order: list[str] = []
+
+    def numbered(match: re.Match[str]) -> str:
+        return _postgres_parameter(match[1], source, order)
+
+    def named(match: re.Match[str]) -> str:
+        return _sqlite_parameter(match[1], source, order)
+
+    text = _PARAMETER.sub(numbered if dialect == "postgres" else named, body)
+    if source.each is not None and source.each not in source.batches:
+        raise CatalogError(f"{source.where}: {source.name}: each {source.each!r} is not one of its batches")
+    return Statement(source.name, dialect, text, tuple(order), source.batches, source.types, body, source.each)
+
+
+def place(text: str, dialect: str, schema: str) -> str:
+    """Put the tables where they live: a schema on PostgreSQL, nowhere in particular on SQLite."""
+    return re.sub(r"\bworkflow\.(?=\w)", f"{schema}." if dialect == "postgres" else "", text)
+
+
+def _postgres_parameter(name: str, source: _Source, order: list[str]) -> str:
+    if name == "now":
+        return "now()"
+    if name in source.batches:
+        columns = source.batches[name]
+        if name not in order:
+            order.append(name)
+        start = 1 + sum(len(source.batches.get(other, (0,))) for other in order[: order.index(name)])
+        arrays = ", ".join(f"${start + i}::{kind}[]" for i, (_, kind) in enumerate(columns))
+        return f"unnest({arrays}) AS {name}({', '.join(column for column, _ in columns)})"
+    kind = _type_of(name, source)
+    if name not in order:
+        order.append(name)
+    position = 1 + sum(len(source.batches.get(other, (0,))) for other in order[: order.index(name)])
+    return f"${position}::{kind}"
+
+
+def _sqlite_parameter(name: str, source: _Source, order: list[str]) -> str:
+    if name not in order:
+        order.append(name)
+    if name in source.batches:
+        columns = ", ".join(
+            f"json_extract(value, '$[{i}]') AS {column}" for i, (column, _) in enumerate(source.batches[name])
+        )
+        return f"(SELECT {columns} FROM json_each(:{name})) AS {name}"
+    if name != "now":
+        _type_of(name, source)
+    return f":{name}"
+
+
+def _type_of(name: str, source: _Source) -> str:
+    try:
+        return source.types[name]
+    except KeyError:
+        raise CatalogError(f"{source.where}: {source.name} uses :{name} without `-- param: {name} TYPE`") from None
+
+
+def _expand_us(body: str, dialect: str) -> str:
+    """us(x): x microseconds as that database adds them to an instant."""
+    out, i = [], 0
+    for match in re.finditer(r"\bus\(", body):
+        if match.start() < i:
+            raise CatalogError("us() cannot be nested")
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(body[end], 0)
+            end += 1
+        inner = body[match.end() : end - 1]
+        span = f"(({inner}) * interval '1 microsecond')" if dialect == "postgres" else f"({inner})"
+        out += [body[i : match.start()], span]
+        i = end
+    return "".join([*out, body[i:]])
+
+
+def adapt_batch(rows: list[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Rows to columns, as array parameters want them."""
+    if not rows:
+        return [[] for _ in range(width)]
+    return [list(column) for column in zip(*rows, strict=True)]

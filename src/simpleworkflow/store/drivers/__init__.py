@@ -1,0 +1,1 @@
+"""One driver per database: connections, transactions, error mapping, hints. Nothing else imports a database package."""

@@ -1,0 +1,270 @@
+"""PostgreSQL through asyncpg.
+
+Dangers, and what is done about them:
+- A socket can die without a word. Every call has a deadline; when it passes the connection is torn down, never
+  trusted again. Keepalive and TCP_USER_TIMEOUT shorten the wait where the platform has them.
+- A commit can succeed while its answer is lost. The operation is then repeated with `repeated=True`, and it decides
+  by epoch and status what the first try did.
+- Deadlocks, serialization failures and lock timeouts are repeated after a short random pause.
+- A wrong plan, once cached, ruins the hot statements: engine connections run with the planner's other roads closed.
+  Behind a transaction pooler (?pgbouncer=true) session settings and prepared statements do not hold, so there each
+  operation opens its transaction with SET LOCAL, nothing is prepared, and hints come from polling alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...clock import monotonic
+from ...model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreError, StoreUnavailable
+from ..catalog import Statement, adapt_batch, statements
+from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
+from ..url import DatabaseURL
+
+try:
+    import asyncpg
+except ImportError:  # pragma: no cover - the message is tested by hiding the package
+    asyncpg = None
+
+T = TypeVar("T")
+
+POOL = 8
+CONNECT_TIMEOUT = 5.0
+STATEMENT_TIMEOUT = 20.0
+LISTEN_CHECK = 10.0
+_PLANNER = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+}
+_SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transaction_session_timeout": "60s"}
+_AGAIN = {"40001", "40P01", "55P03"}
+_GONE = {"57P01", "57P02", "57P03", "53300", "25006", "57014"}
+_UNMIGRATED = {"42P01", "3F000", "42883", "42703"}
+
+
+class _Again(Exception):
+    """The server asked for another try; nothing was committed."""
+
+
+class _Gone(Exception):
+    """The connection is lost; what it was doing may or may not have committed."""
+
+
+class PostgresDriver:
+    dialect = "postgres"
+    has_lateral = True
+
+    def __init__(self, url: DatabaseURL, *, pool: int = POOL) -> None:
+        if asyncpg is None:
+            raise MissingExtra("PostgreSQL needs asyncpg; install it with: pip install 'simpleworkflow[postgres]'")
+        self._url = url
+        self._size = pool
+        self._statements = statements("postgres", url.schema)
+        self._channel = f"simpleworkflow_{url.schema}"
+        self._idle: list[Any] = []
+        self._slots = asyncio.Semaphore(pool)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<PostgresDriver {self._url}>"
+
+    def twin(self) -> PostgresDriver:
+        return PostgresDriver(self._url, pool=self._size)
+
+    async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
+        deadline = monotonic() + (STATEMENT_TIMEOUT if timeout is None else timeout)
+        repeated, pause = False, 0.02
+        while True:
+            if self._closed:
+                raise StoreUnavailable("this App is closed")
+            try:
+                return await self._attempt(operation, repeated, deadline)
+            except _Again as again:
+                reason: Exception = again
+            except _Gone as gone:
+                reason, repeated = gone, True
+            if monotonic() + pause > deadline:
+                raise StoreUnavailable(f"PostgreSQL at {self._url} cannot be reached: {reason}") from reason
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, 2.0)
+
+    async def _attempt(self, operation: Operation[T], repeated: bool, deadline: float) -> T:
+        connection = None
+        await self._slot(deadline)
+        try:
+            try:
+                async with asyncio.timeout(max(deadline - monotonic(), 0.05)):
+                    connection = await self._connection()
+                    result = await self._drive(connection, operation, repeated)
+            except BaseException as error:
+                # Whatever it was, this connection's state is unknown: never hand it to anyone else.
+                if connection is not None and not (
+                    isinstance(error, asyncpg.PostgresError) and await _reset(connection)
+                ):
+                    connection.terminate()
+                    connection = None
+                if isinstance(error, Exception) and not isinstance(error, SimpleWorkflowError):
+                    raise self._translate(error) from error
+                raise
+            finally:
+                if connection is not None and not connection.is_closed():
+                    self._idle.append(connection)
+        finally:
+            self._slots.release()
+        return result
+
+    async def _slot(self, deadline: float) -> None:
+        """Wait for a free connection, but not for longer than the caller will."""
+        try:
+            async with asyncio.timeout(max(deadline - monotonic(), 0.05)):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise _Again(f"all {self._size} connections were busy") from None
+
+    async def _drive(self, connection: Any, operation: Operation[T], repeated: bool) -> T:
+        async def execute(wanted: Wanted) -> Rows:
+            return await self._execute(connection, wanted)
+
+        in_transaction = operation.mode is Mode.TRANSACTION or self._url.pgbouncer
+        if in_transaction:
+            await connection.execute(_begin(self._url.pgbouncer))
+        result = await drive_async(operation.steps(repeated=repeated), execute)
+        if in_transaction:
+            await connection.execute("COMMIT")
+        return result
+
+    async def _execute(self, connection: Any, wanted: Wanted) -> Rows:
+        if isinstance(wanted, Script):
+            await connection.execute(wanted.text)
+            return []
+        statement = self._statements[wanted.name]
+        if not statement.text:
+            return []
+        rows: Rows = await connection.fetch(statement.text, *bind(statement, wanted.parameters))
+        return rows
+
+    async def _connection(self) -> Any:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self._connect()
+
+    async def _connect(self) -> Any:
+        pooled = self._url.pgbouncer
+        connection = await asyncpg.connect(
+            self._url.target,
+            timeout=CONNECT_TIMEOUT,
+            statement_cache_size=0 if pooled else 200,
+            server_settings={} if pooled else _SESSION,
+        )
+        _keep_alive(connection)
+        return connection
+
+    def _translate(self, error: Exception) -> Exception:
+        code = getattr(error, "sqlstate", None) or ""
+        if code in _AGAIN:
+            return _Again(str(error))
+        lost = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+        if isinstance(error, lost) or code[:2] == "08" or code in _GONE:
+            return _Gone(str(error) or type(error).__name__)
+        if code in _UNMIGRATED:
+            return MissingMigration(
+                f"the database at {self._url} has not been migrated for this version ({error}); run: "
+                f"simpleworkflow migrate up --url {self._url}"
+            )
+        if code[:2] in {"28", "3D"}:
+            return StoreUnavailable(f"PostgreSQL at {self._url} refused the connection: {error}")
+        return StoreError(f"PostgreSQL refused: {error}")
+
+    async def hint(self, kind: str) -> None:
+        """Outside any durable transaction: a commit with NOTIFY in it takes a database-wide lock."""
+        if self._url.pgbouncer or self._closed:
+            return
+        async with self._slots:
+            connection = None
+            try:
+                async with asyncio.timeout(2.0):
+                    connection = await self._connection()
+                    await self._execute(connection, query("notify", channel=self._channel, kind=kind))
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                if connection is not None:
+                    connection.terminate()
+                return
+            self._idle.append(connection)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """One session of its own, checked every few seconds; after a gap everyone is told to look."""
+        if self._url.pgbouncer:
+            await asyncio.Event().wait()
+        pause = 0.1
+        while True:
+            connection = None
+            try:
+                connection = await self._connect()
+                await connection.add_listener(self._channel, lambda *news: heard(str(news[3])))
+                heard("changed")
+                pause = 0.1
+                while True:
+                    await asyncio.sleep(LISTEN_CHECK)
+                    await connection.fetchval("SELECT 1", timeout=5.0)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, 5.0)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                await connection.close(timeout=1.0)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()
+
+
+def _begin(pooled: bool) -> str:
+    if not pooled:
+        return "BEGIN"
+    return "BEGIN; " + "; ".join(f"SET LOCAL {name} = {value}" for name, value in _PLANNER.items())
+
+
+async def _reset(connection: Any) -> bool:
+    """After a refused statement the session is sound once its transaction is rolled back."""
+    try:
+        if connection.is_in_transaction():
+            await connection.execute("ROLLBACK", timeout=2.0)
+        return not connection.is_closed()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+
+
+def _keep_alive(connection: Any) -> None:
+    sock = connection._transport.get_extra_info("socket")
+    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def bind(statement: Statement, parameters: dict[str, Any]) -> list[Any]:
+    """Positional arguments: a batch becomes one array per column."""
+    bound: list[Any] = []
+    for name in statement.order:
+        columns = statement.batches.get(name)
+        if columns is None:
+            bound.append(parameters[name])
+        else:
+            bound += adapt_batch(parameters[name], len(columns))
+    return bound

@@ -1,0 +1,384 @@
+"""SQLite: one writer thread per process and file, whole transactions at a time.
+
+Dangers, and what is done about them:
+- A deferred transaction that turns into a writer fails at once, whatever the busy timeout: every transaction here
+  starts with BEGIN IMMEDIATE and waits for its turn, up to the caller's deadline. No "database is locked" gets out.
+- SQLite before 3.51.3 can corrupt a WAL file when a passive checkpoint races a writer in another connection.
+  Automatic checkpoints are off; the writer thread checkpoints between its own transactions, in TRUNCATE mode, which
+  takes the write lock first. Memory-mapped I/O stays off.
+- Connections do not survive fork(): a child drops them unclosed (closing would touch the parent's files) and opens
+  its own.
+- The host's clock is the store's clock: instants are bound as integers, once per transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from ...clock import Clock, SystemClock, from_micros, monotonic, to_micros
+from ...model.errors import MissingMigration, StoreError, StoreUnavailable
+from ..catalog import Statement, statements
+from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
+from ..url import MEMORY
+
+T = TypeVar("T")
+
+MINIMUM = (3, 35, 0)
+READERS = 2
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+CHECKPOINT_RETRY = 1.0
+CHANGE_CHECK = 0.1
+_BUSY_WAIT = 2.0
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+_INSTANTS = frozenset(
+    ["run_at", "lease_until", "updated_at", "started_at", "finished_at", "held_at", "deadline_at", "start_by", "created_at", "deleted_at", "seen_at"]
+)
+_IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])
+_json = msgspec.json.Encoder()
+
+
+class SqliteDriver:
+    dialect = "sqlite"
+    has_lateral = False
+
+    def __init__(self, path: str, clock: Clock | None = None, _engine: _Engine | None = None) -> None:
+        if sqlite3.sqlite_version_info < MINIMUM:
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; simpleworkflow needs 3.35 or newer")
+        self._clock = clock or SystemClock()
+        self._path = path
+        self._engine = _Engine.share(path) if _engine is None else _engine.joined()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<SqliteDriver {self._path}>"
+
+    def twin(self) -> SqliteDriver:
+        return SqliteDriver(self._path, self._clock, _engine=self._here())
+
+    async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
+        return await asyncio.wrap_future(self.submit(operation, timeout=timeout))
+
+    def submit(self, operation: Operation[T], *, timeout: float | None = None) -> Future[T]:
+        """Queue the operation; usable from any thread."""
+        if self._closed:
+            raise StoreUnavailable("this App is closed")
+        deadline = monotonic() + (60.0 if timeout is None else timeout)
+        return self._here().submit(operation, self._clock, deadline)
+
+    def _here(self) -> _Engine:
+        """The engine of this process: a forked child leaves its parent's alone and joins its own."""
+        if self._engine.pid != os.getpid():
+            if self._path == MEMORY:
+                raise StoreUnavailable("a database in memory stays with the process that made it; use a file to fork")
+            self._engine = _Engine.share(self._path)
+        return self._engine
+
+    async def hint(self, kind: str) -> None:
+        self._here().tell(kind)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """In this process hints arrive at once; other processes' commits are seen by PRAGMA data_version."""
+        loop = asyncio.get_running_loop()
+
+        def relay(kind: str) -> None:
+            try:
+                loop.call_soon_threadsafe(heard, kind)
+            except RuntimeError:
+                pass  # that loop has closed; its subscription ends with it
+
+        unsubscribe = self._here().subscribe(relay)
+        try:
+            if self._path == MEMORY:
+                await asyncio.Event().wait()
+            await self._watch(heard)
+        finally:
+            unsubscribe()
+
+    async def _watch(self, heard: Callable[[str], None]) -> None:
+        connection = _connect(self._path, read_only=True)
+        try:
+            seen = None
+            while True:
+                try:
+                    (version,) = connection.execute("PRAGMA data_version").fetchone()
+                except sqlite3.Error:
+                    version = None
+                if version != seen:
+                    seen = version
+                    heard("changed")
+                await asyncio.sleep(CHANGE_CHECK)
+        finally:
+            connection.close()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._engine.leave)
+
+
+class _Engine:
+    """The threads and connections of one file in one process, shared by every driver on it."""
+
+    _shared: weakref.WeakValueDictionary[tuple[int, str], _Engine] = weakref.WeakValueDictionary()
+    _forgotten: list[_Engine] = []  # noqa: RUF012 - engines of a parent process: kept so that nothing closes them
+    _guard = threading.Lock()
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.users = 0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="simpleworkflow-sqlite-writer")
+        self._readers = (
+            self._writer
+            if path == MEMORY
+            else ThreadPoolExecutor(READERS, thread_name_prefix="simpleworkflow-sqlite-reader")
+        )
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._statements = statements("sqlite")
+        self._converters: dict[str, list[tuple[str, Callable[[Any], Any] | None]]] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self._checkpoint_after = 0.0
+        self._now = 0
+
+    @classmethod
+    def share(cls, path: str) -> _Engine:
+        """The engine of a file in this process, with the caller counted among its users."""
+        if path == MEMORY:
+            return cls(path).joined()
+        key = (os.getpid(), str(Path(path).resolve()))
+        with cls._guard:
+            engine = cls._shared.get(key)
+            if engine is None:
+                engine = cls._shared[key] = cls(key[1])
+            engine.users += 1
+            return engine
+
+    def joined(self) -> _Engine:
+        with self._guard:
+            self.users += 1
+        return self
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """In a forked child: the parent's connections must be neither used nor closed."""
+        cls._forgotten.extend(cls._shared.values())
+        cls._shared = weakref.WeakValueDictionary()
+        cls._guard = threading.Lock()
+
+    def submit(self, operation: Operation[T], clock: Clock, deadline: float) -> Future[T]:
+        if operation.mode is Mode.READ:
+            return self._readers.submit(self._read, operation, clock, deadline)
+        return self._writer.submit(self._write, operation, clock, deadline)
+
+    def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def tell(self, kind: str) -> None:
+        for listener in tuple(self._listeners):
+            listener(kind)
+
+    def leave(self) -> None:
+        """The last driver to leave closes the connections, each in a quiet thread pool."""
+        if self.pid != os.getpid():
+            return
+        with self._guard:
+            self.users -= 1
+            if self.users > 0:
+                return
+            self._shared.pop((os.getpid(), self.path), None)
+        if self.path != MEMORY:
+            self._writer.submit(self._checkpoint, 1.0)
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    # Everything below runs in the writer thread or a reader thread.
+
+    def _connection(self, read_only: bool) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = _connect(self.path, read_only=read_only and self.path != MEMORY)
+            self._connections.append(connection)
+        return connection
+
+    def _read(self, operation: Operation[T], clock: Clock, deadline: float) -> T:
+        connection = self._retry(lambda: self._connection(True), deadline)
+        now = clock.wall()
+        return self._retry(lambda: drive(operation.steps(), lambda q: self._execute(connection, q, now)), deadline)
+
+    def _write(self, operation: Operation[T], clock: Clock, deadline: float) -> T:
+        connection = self._retry(lambda: self._connection(False), deadline)
+        self._retry(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
+        now = clock.wall()
+        try:
+            result = drive(operation.steps(), lambda q: self._execute(connection, q, now))
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise _translate(error, self.path) from error
+        if self.path != MEMORY:
+            self._checkpoint_when_large()
+        return result
+
+    def _retry(self, action: Callable[[], T], deadline: float) -> T:
+        """Wait for other processes; SQLite's own busy handler does the short waits, this one the long ones."""
+        while True:
+            try:
+                return action()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _BUSY or monotonic() > deadline:
+                    raise _translate(error, self.path) from error
+                threading.Event().wait(random.uniform(0.001, 0.02))
+            except sqlite3.Error as error:
+                raise _translate(error, self.path) from error
+
+    def _execute(self, connection: sqlite3.Connection, wanted: Wanted, now: int) -> Rows:
+        if isinstance(wanted, Script):
+            for statement in split_statements(wanted.text):
+                connection.execute(statement)
+            return []
+        statement = self._statements[wanted.name]
+        if not statement.text:
+            return []
+        if statement.each is None:
+            return self._fetch(connection, statement, wanted, now)
+        return [
+            found
+            for row in wanted.parameters[statement.each]
+            for found in self._fetch(
+                connection, statement, Query(wanted.name, {**wanted.parameters, statement.each: [row]}), now
+            )
+        ]
+
+    def _fetch(self, connection: sqlite3.Connection, statement: Statement, wanted: Query, now: int) -> list[Row]:
+        cursor = connection.execute(statement.text, bind(statement, wanted, now))
+        if cursor.description is None:
+            return []
+        columns = self._converters.get(wanted.name)
+        if columns is None:
+            columns = self._converters[wanted.name] = [(d[0], _converter(d[0])) for d in cursor.description]
+        return [read_row(row, columns) for row in cursor.fetchall()]
+
+    def _checkpoint_when_large(self) -> None:
+        if monotonic() < self._checkpoint_after:
+            return
+        try:
+            size = os.stat(self.path + "-wal").st_size
+        except OSError:
+            return
+        if size > CHECKPOINT_BYTES:
+            self._checkpoint(0.25)
+
+    def _checkpoint(self, patience: float) -> None:
+        """TRUNCATE takes the write lock before it reads the log, so it cannot race another process's writer."""
+        self._checkpoint_after = monotonic() + CHECKPOINT_RETRY
+        try:
+            connection = self._connection(False)
+            connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_WAIT * 1000)}")
+        except sqlite3.Error:
+            pass  # a reader is in the way or the disk is full; the next large commit tries again
+
+
+os.register_at_fork(after_in_child=_Engine.forget_all)
+
+
+def _connect(path: str, *, read_only: bool) -> sqlite3.Connection:
+    if path != MEMORY and not Path(path).parent.is_dir():
+        raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist")
+    connection = sqlite3.connect(path, timeout=_BUSY_WAIT, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchone()
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def bind(statement: Statement, wanted: Query, now: int) -> dict[str, Any]:
+    """Parameters as SQLite wants them: integers for instants, text for identities, one JSON text per batch."""
+    bound: dict[str, Any] = {}
+    for name in statement.order:
+        if name == "now":
+            bound[name] = now
+        elif name in statement.batches:
+            bound[name] = _json.encode([[_plain(v) for v in row] for row in wanted.parameters[name]]).decode()
+        else:
+            bound[name] = _plain(wanted.parameters[name])
+    return bound
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return to_micros(value)
+    return value
+
+
+def read_row(row: tuple[Any, ...], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> dict[str, Any]:
+    return {
+        name: value if convert is None or value is None else convert(value)
+        for value, (name, convert) in zip(row, columns, strict=True)
+    }
+
+
+def read_rows(description: Any, rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    columns = [(d[0], _converter(d[0])) for d in description]
+    return [read_row(row, columns) for row in rows]
+
+
+def _converter(column: str) -> Callable[[Any], Any] | None:
+    if column in _INSTANTS:
+        return from_micros
+    if column in _IDS:
+        return lambda value: UUID(value) if isinstance(value, str) else value
+    return None
+
+
+def split_statements(script: str) -> list[str]:
+    """Statements of a script; trigger bodies hold semicolons, so SQLite itself says where each one ends."""
+    found, pending = [], ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if line.rstrip().endswith(";") and sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return [*found, pending] if pending.strip() else found
+
+
+def _translate(error: BaseException, path: str) -> BaseException:
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    if code & 0xFF in _BUSY:
+        return StoreUnavailable(
+            f"{path} has been locked by another process for too long ({error}); nothing was changed"
+        )
+    if code & 0xFF in _PASSING:
+        return StoreUnavailable(f"{path} cannot be used now: {error}")
+    if "no such table" in str(error) or "no such column" in str(error):
+        return MissingMigration(
+            f"{path} has not been migrated for this version ({error}); run: simpleworkflow migrate up"
+        )
+    return StoreError(f"{path}: {error}")

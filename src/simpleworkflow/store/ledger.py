@@ -1,0 +1,96 @@
+"""The face of the store: one database, reached from one event loop.
+
+Other rooms build operations (store/operations) and hand them to `Ledger.run`. `twin()` gives the same database to
+another event loop: the renewer's thread, an embedded worker, a forked child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..clock import Clock
+from ..model.errors import MissingMigration
+from . import migrate
+from .migrate import Applied, Migration
+from .protocol import Driver, Operation
+from .url import DatabaseURL, parse_url
+
+T = TypeVar("T")
+
+
+class Ledger:
+    def __init__(self, url: DatabaseURL, driver: Driver) -> None:
+        self.url = url
+        self._driver = driver
+        self._checked = False
+
+    @property
+    def has_lateral(self) -> bool:
+        return self._driver.has_lateral
+
+    @property
+    def migrates_itself(self) -> bool:
+        return self.url.dialect == "sqlite"
+
+    def twin(self) -> Ledger:
+        twin = Ledger(self.url, self._driver.twin())
+        twin._checked = self._checked
+        return twin
+
+    async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
+        """Run one operation. The first one makes sure that the tables are there."""
+        if not self._checked:
+            await self.check()
+        return await self._driver.run(operation, timeout=timeout)
+
+    async def check(self) -> None:
+        """A SQLite file is migrated on the spot; an unmigrated PostgreSQL gets an error that names the command."""
+        try:
+            report = await self._driver.run(migrate.status(self._known()))
+            if self.migrates_itself and any(m.applied is None for m in report):
+                await self.migrate_up()
+            else:
+                migrate.require_current(report, str(self.url))
+        except MissingMigration:
+            if not self.migrates_itself:
+                raise
+            await self.migrate_up()
+        self._checked = True
+
+    def _known(self) -> tuple[Migration, ...]:
+        return migrate.migrations(self.url.dialect, self.url.schema)
+
+    async def migrate_up(self) -> list[Migration]:
+        return await self._driver.run(migrate.up(self._known()), timeout=300)
+
+    async def migrate_down(self, count: int = 1) -> list[Migration]:
+        self._checked = False
+        return await self._driver.run(migrate.down(self._known(), count), timeout=300)
+
+    async def migration_status(self) -> list[Applied]:
+        try:
+            return await self._driver.run(migrate.status(self._known()))
+        except MissingMigration:
+            return [Applied(m.version, m.name, None) for m in self._known()]
+
+    async def hint(self, kind: str) -> None:
+        await self._driver.hint(kind)
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        await self._driver.listen(heard)
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+
+def open_ledger(url: str | DatabaseURL, *, schema: str | None = None, clock: Clock | None = None) -> Ledger:
+    """A ledger for a URL. Nothing is contacted yet; drivers load on demand, so SQLite users need no asyncpg."""
+    parsed = url if isinstance(url, DatabaseURL) else parse_url(url, schema=schema)
+    if parsed.dialect == "sqlite":
+        from .drivers.sqlite import SqliteDriver
+
+        return Ledger(parsed, SqliteDriver(parsed.target, clock))
+    from .drivers.postgres import PostgresDriver
+
+    return Ledger(parsed, PostgresDriver(parsed))

@@ -1,0 +1,112 @@
+"""Migrations: plain SQL files with up and down, in dbmate's format, applied by one small runner.
+
+The lock is taken before the book of applied migrations is read, so any number of processes may start at once: one
+works, the others find nothing left to do. SQLite files migrate themselves when opened; PostgreSQL only when asked,
+and meanwhile every call says which command to run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from ..clock import SystemClock, from_micros
+from ..model.errors import MissingMigration, StoreError
+from .catalog import place
+from .protocol import Script, Steps, query, reading, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: str
+    name: str
+    up: str
+    down: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256((self.up + self.down).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    version: str
+    name: str
+    applied: str | None
+    """When it was applied; None when it is still to come."""
+
+
+@cache
+def migrations(dialect: str, schema: str) -> tuple[Migration, ...]:
+    folder = files(__package__) / "sql" / "migrations" / dialect
+    found = []
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        match = re.fullmatch(r"(\d+)_(\w+)\.sql", entry.name)
+        if match is None:
+            raise StoreError(f"{entry.name} is not a migration file; name it NNNN_what_it_does.sql")
+        up, down = _sections(place(entry.read_text(), dialect, schema), entry.name)
+        found.append(Migration(match[1], match[2], up, down))
+    return tuple(found)
+
+
+def _sections(text: str, where: str) -> tuple[str, str]:
+    parts = re.split(r"^-- migrate:(up|down).*$", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    if set(sections) != {"up", "down"}:
+        raise StoreError(f"{where} needs one `-- migrate:up` and one `-- migrate:down` section")
+    return sections["up"].strip(), sections["down"].strip()
+
+
+@transaction
+def up(known: tuple[Migration, ...]) -> Steps[list[Migration]]:
+    """Apply everything that is missing, all or nothing."""
+    applied = yield from _open_book()
+    done = []
+    for migration in known:
+        checksum = applied.get(migration.version)
+        if checksum is None:
+            yield Script(migration.up)
+            when = from_micros(SystemClock().wall()).isoformat(timespec="seconds")
+            yield query("record_migration", version=migration.version, checksum=migration.checksum, applied=when)
+            done.append(migration)
+        elif checksum != migration.checksum:
+            raise StoreError(
+                f"migration {migration.version}_{migration.name} was applied with another text; "
+                "this database was made by a different build"
+            )
+    return done
+
+
+@transaction
+def down(known: tuple[Migration, ...], count: int) -> Steps[list[Migration]]:
+    """Take back the newest `count` migrations."""
+    applied = yield from _open_book()
+    undone = [migration for migration in reversed(known) if migration.version in applied][:count]
+    for migration in undone:
+        yield Script(migration.down)
+        yield query("forget_migration", version=migration.version)
+    return undone
+
+
+def _open_book() -> Steps[dict[str, str]]:
+    yield query("lock_schema")
+    yield query("create_schema")
+    yield query("create_migrations")
+    return {row["version"]: row["checksum"] for row in (yield query("applied_migrations"))}
+
+
+@reading
+def status(known: tuple[Migration, ...]) -> Steps[list[Applied]]:
+    applied = {row["version"]: row["applied"] for row in (yield query("applied_migrations"))}
+    return [Applied(m.version, m.name, applied.get(m.version)) for m in known]
+
+
+def require_current(report: list[Applied], where: str) -> None:
+    missing = [f"{m.version}_{m.name}" for m in report if m.applied is None]
+    if missing:
+        raise MissingMigration(
+            f"the database at {where} lacks {', '.join(missing)}; run: simpleworkflow migrate up --url {where}"
+        )

@@ -1,0 +1,31 @@
+"""The audit trail, read a page at a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from ...model.records import Event
+from ...model.states import EventType
+from ..protocol import Row, Steps, query, reading
+
+
+@reading
+def of_run(run_id: UUID, *, after: int = 0, limit: int = 1000) -> Steps[list[Event]]:
+    return [_event(row) for row in (yield query("events_of_run", run_id=run_id, after=after, limit=limit))]
+
+
+@reading
+def since(instant: datetime, *, after: int = 0, limit: int = 1000) -> Steps[list[Event]]:
+    return [_event(row) for row in (yield query("events_since", since=instant, after=after, limit=limit))]
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        id=row["id"],
+        run_id=row["workflow_id"],
+        type=EventType(row["event_type"]),
+        epoch=row["lease_epoch"],
+        data_json=row["data_json"],
+        created_at=row["created_at"],
+    )

@@ -1,0 +1,420 @@
+"""Runs: create, claim, settle, renew, control, sweep, look.
+
+Every operation takes and returns many. Writes of a worker are fenced: the statement itself proves status and epoch
+under the row lock, or `lock_leases` does so first when something is to be inserted beside the run. Batches are sorted
+by run id, so that any two operations take their locks in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...model import payload as json
+from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
+from ...model.moves import Ending, Outcome
+from ...model.records import Count, Created, Lane, Lease, NewRun, Renewal, Run
+from ...model.states import EventType, Status
+from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
+
+MICROSECONDS = 1_000_000
+_CREATE_TRIES = 5
+
+
+class Offer(NamedTuple):
+    """A lane a worker is ready to serve, with what its handler's policy says of a first claim. Microseconds."""
+
+    type: str
+    priority: int
+    max_attempts: int
+    lease: int
+    timeout: int | None
+
+
+class Controlled(NamedTuple):
+    """The answer to one control call: whether it moved the run, and the run as it stands now (None: no such run)."""
+
+    moved: bool
+    run: Run | None
+
+
+@statements
+def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
+    """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour."""
+    answers: dict[int, Created | SimpleWorkflowError] = {}
+    todo = sorted(enumerate(runs), key=lambda item: (item[1].idempotency_key or "", item[1].id))
+    for _ in range(_CREATE_TRIES):
+        made = {row["id"] for row in (yield query("insert_runs", n=[_new_row(run) for _, run in todo]))}
+        for index, run in todo:
+            if run.id in made:
+                made.discard(run.id)
+                answers[index] = Created(run.id, True)
+        todo = [item for item in todo if item[0] not in answers]
+        if not todo:
+            break
+        found = yield query("runs_like", n=[(run.id, run.idempotency_key) for _, run in todo])
+        for index, run in todo:
+            answer = _existing(run, found)
+            if answer is not None:
+                answers[index] = answer
+        todo = [item for item in todo if item[0] not in answers]
+        if not todo:
+            break
+        # Neither made nor found: the definition is disabled, or a key was freed in between (then try again).
+        rows = yield query("get_definitions", d=sorted({(run.type,) for _, run in todo}))
+        disabled = {row["workflow_name"] for row in rows if not row["is_enabled"]}
+        for index, run in todo:
+            if run.type in disabled:
+                answers[index] = NotRunnable(
+                    f"{run.type} is disabled (workflow_registry.is_enabled is false); nothing was created"
+                )
+        todo = [item for item in todo if item[0] not in answers]
+        if not todo:
+            break
+    for index, run in todo:
+        answers[index] = IdempotencyConflict(
+            f"idempotency key {run.idempotency_key!r} is being changed by others, or by a transaction that yours cannot see"
+        )
+    return [answers[index] for index in range(len(runs))]
+
+
+def _new_row(run: NewRun) -> tuple[Any, ...]:
+    within = None if run.start_within is None else _us(run.start_within)
+    return (
+        run.id,
+        run.type,
+        run.payload,
+        run.priority,
+        run.run_at,
+        _us(run.delay),
+        run.idempotency_key,
+        run.max_attempts,
+        within,
+        run.parent_id,
+    )
+
+
+def _existing(run: NewRun, found: Sequence[Row]) -> Created | SimpleWorkflowError | None:
+    for row in found:
+        by_key = run.idempotency_key is not None and row["idempotency_key"] == run.idempotency_key
+        if not by_key and row["id"] != run.id:
+            continue
+        what = f"idempotency key {run.idempotency_key!r}" if by_key else f"run id {run.id}"
+        if row["type"] != run.type:
+            return IdempotencyConflict(f"{what} belongs to run {row['id']} of type {row['type']}, not {run.type}")
+        if not json.same_json(row["payload_json"], run.payload):
+            return IdempotencyConflict(f"{what} belongs to run {row['id']}, which has another payload")
+        return Created(row["id"], False)
+    return None
+
+
+@reading
+def find_lanes(
+    spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
+) -> Steps[tuple[list[Lane], Lane | None]]:
+    """The due lanes inside the (disjoint) spans after a place, and where to go on (None: the end was reached)."""
+    rows = yield query(
+        "find_suspect_lanes" if suspects else "find_lanes",
+        span=sorted(spans),
+        after_type=after.type,
+        after_priority=after.priority,
+        limit=limit,
+    )
+    lanes = [Lane(row["type"], row["priority"]) for row in rows if row["due"]]
+    last = Lane(rows[-1]["type"], rows[-1]["priority"]) if len(rows) >= limit else None
+    return lanes, last
+
+
+@statements
+def claim(
+    offers: Sequence[Offer], limit: int, worker: str, *, suspects: bool = False, lane_by_lane: bool = False
+) -> Steps[list[Lease]]:
+    """Lease up to `limit` due runs from the lanes, in the order given."""
+    statement = "claim_suspect_lanes" if suspects else "claim_lanes"
+    taken: list[Row] = []
+    for group in [[offer] for offer in offers] if lane_by_lane else [list(offers)]:
+        if not group or len(taken) >= limit:
+            break
+        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker)
+    if taken:
+        yield query("log_leased", e=[(row["id"], row["lease_epoch"]) for row in taken], worker=worker)
+    taken.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
+    return [_lease(row) for row in taken]
+
+
+def _lease(row: Row) -> Lease:
+    deadline = row["deadline_in"]
+    return Lease(
+        id=row["id"],
+        type=row["type"],
+        epoch=row["lease_epoch"],
+        attempt=row["attempt"],
+        crashes=row["crashes"],
+        max_attempts=row["max_attempts"],
+        priority=row["priority"],
+        payload=row["payload_json"],
+        lease_seconds=row["lease_in"] / MICROSECONDS,
+        deadline_in=None if deadline is None else deadline / MICROSECONDS,
+        parent_id=row["parent_id"],
+        wakes=row["wakes"],
+        idempotency_key=row["idempotency_key"],
+    )
+
+
+def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
+    """End executions. One statement where possible; with parents to wake, locks in id order come first."""
+    if any(ending.has_parent for ending in endings):
+        return _settle_family(endings)
+    return _settle(endings)
+
+
+@statements
+def _settle(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+    ordered = sorted(endings, key=lambda ending: ending.run_id)
+    done = yield from _settling("settle_runs", ordered)
+    return (yield from _outcomes(endings, done, repeated))
+
+
+@transaction
+def _settle_family(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+    """Ends come last: one may take along a run that another entry of the same batch sends back to pending."""
+    ordered = sorted(endings, key=lambda ending: ending.run_id)
+    yield query("lock_runs", b=[(ending.run_id,) for ending in ordered])
+    done: set[tuple[UUID, int]] = set()
+    for group in (
+        [ending for ending in ordered if not ending.status.is_terminal],
+        [ending for ending in ordered if ending.status.is_terminal],
+    ):
+        if group:
+            done |= yield from _settling("settle_family", group)
+    return (yield from _outcomes(endings, done, repeated))
+
+
+def _settling(statement: str, ordered: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
+    rows = yield query(statement, b=[_settle_row(ending) for ending in ordered])
+    done = {(row["run_id"], row["epoch"]) for row in rows}
+    if done:
+        yield query("log_settled", b=[_log_row(ending) for ending in ordered if (ending.run_id, ending.epoch) in done])
+    return done
+
+
+def _outcomes(endings: Sequence[Ending], done: set[tuple[UUID, int]], repeated: bool) -> Steps[list[Outcome]]:
+    if repeated and len(done) < len(endings):
+        # Our first try may have landed: believe only our own epoch and our own target.
+        unsure = [(e.run_id, e.epoch, e.status) for e in endings if (e.run_id, e.epoch) not in done]
+        rows = yield query("settled_already", b=unsure)
+        done = done | {(row["run_id"], row["epoch"]) for row in rows}
+    return [Outcome.DONE if (e.run_id, e.epoch) in done else Outcome.LOST for e in endings]
+
+
+def _settle_row(e: Ending) -> tuple[Any, ...]:
+    return (
+        e.run_id,
+        e.epoch,
+        e.status,
+        e.event,
+        1 if e.started else 0,
+        _us(e.elapsed),
+        e.burns,
+        _us(e.delay),
+        e.result,
+        e.error,
+        e.last_error,
+        _settle_data(e),
+    )
+
+
+def _log_row(e: Ending) -> tuple[Any, ...]:
+    return (e.run_id, e.epoch, e.event, 1 if e.started else 0, _us(e.elapsed), _settle_data(e))
+
+
+def _settle_data(e: Ending) -> str | None:
+    if e.last_error is None:
+        return None
+    data: dict[str, Any] = {"error": e.last_error[:500]}
+    if e.status == Status.PENDING:
+        data["delay"] = round(e.delay, 3)
+    return json.encode(data, what="event data")
+
+
+@statements
+def renew(leases: Sequence[tuple[UUID, int, float]]) -> Steps[list[Renewal]]:
+    """Prolong leases by so many seconds each, and tell what became of every one of them."""
+    rows = sorted(leases)
+    yield query("renew_leases", b=[(run_id, epoch, _us(lease)) for run_id, epoch, lease in rows])
+    return (yield from _lease_states([(run_id, epoch) for run_id, epoch, _ in rows]))
+
+
+@reading
+def check_leases(leases: Sequence[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+    """The same news without prolonging anything."""
+    return (yield from _lease_states(list(leases)))
+
+
+def _lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+    rows = yield query("lease_states", b=leases)
+    known = {
+        (row["id"], row["epoch"]): Renewal(row["id"], row["epoch"], bool(row["owned"]), bool(row["held"]), row["wakes"])
+        for row in rows
+    }
+    return [known.get(lease) or Renewal(*lease, False, False, 0) for lease in leases]
+
+
+@transaction
+def heartbeat(run_id: UUID, epoch: int, lease: float) -> Steps[bool]:
+    """User code asks for more time: prolong and log, both under the row lock; False when the lease is lost."""
+    held = yield query("lock_leases", b=[(run_id, epoch)])
+    if not held:
+        return False
+    yield query("renew_leases", b=[(run_id, epoch, _us(lease))])
+    data = json.encode({"seconds": round(lease, 3)}, what="event data")
+    yield query("log_events", e=[(run_id, EventType.HEARTBEAT, epoch, data)])
+    return True
+
+
+@reading
+def leased_by(worker: str) -> Steps[list[tuple[UUID, int]]]:
+    rows = yield query("leased_runs", worker=worker)
+    return [(row["run_id"], row["epoch"]) for row in rows]
+
+
+@reading
+def lease_holders() -> Steps[list[str]]:
+    return [row["leased_by"] for row in (yield query("lease_holders"))]
+
+
+@transaction
+def crash(dead_workers: Iterable[str], *, limit: int, chance: float) -> Steps[list[tuple[UUID, Status]]]:
+    """Take back what nobody will finish. `chance` in [0, 1) spreads the retries of repeated crashes."""
+    workers = [(worker,) for worker in dead_workers]
+    unit = round(MICROSECONDS * (1 + 0.5 * chance))
+    moved: list[tuple[UUID, Status]] = []
+    for statement, event in (("crash_runs", EventType.RETRIED), ("give_up_runs", EventType.FAILED)):
+        rows = yield query(statement, w=workers, limit=limit, unit=unit)
+        if rows:
+            yield query("log_events", e=[_crash_event(row, event) for row in rows])
+        moved += [(row["id"], Status(row["status"])) for row in rows]
+    return moved
+
+
+def _crash_event(row: Row, event: EventType) -> tuple[Any, ...]:
+    data = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+    return row["id"], event, row["lease_epoch"], json.encode(data, what="event data")
+
+
+@transaction
+def expire(*, limit: int) -> Steps[list[UUID]]:
+    """End every run that is past its deadline or was not started in time."""
+    rows = [*(yield query("expire_deadlines", limit=limit)), *(yield query("expire_unstarted", limit=limit))]
+    if rows:
+        data = [json.encode({"error": row["last_error"]}, what="event data") for row in rows]
+        events = [(r["id"], EventType.TIMED_OUT, r["lease_epoch"], d) for r, d in zip(rows, data, strict=True)]
+        yield query("log_events", e=events)
+    return [row["id"] for row in rows]
+
+
+@transaction
+def cancel(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+    return (yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason}))
+
+
+@transaction
+def hold(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+    return (yield from _control("hold_runs", EventType.HELD, run_ids, {"reason": reason}))
+
+
+@transaction
+def resume(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
+    return (yield from _control("resume_runs", EventType.RESUMED, run_ids, {}))
+
+
+@transaction
+def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
+    return (yield from _control("revive_runs", EventType.RETRIED, run_ids, {}))
+
+
+@transaction
+def delete(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+    yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason})
+    return (yield from _control("delete_runs", EventType.DELETED, run_ids, {"reason": reason}))
+
+
+def _control(
+    statement: str, event: EventType, run_ids: Sequence[UUID], extra: dict[str, Any]
+) -> Steps[list[Controlled]]:
+    """Lock, move, tell the audit trail, read back: the reply matches the state because the lock is still held."""
+    batch = sorted({(run_id,) for run_id in run_ids})
+    yield query("lock_runs", b=batch)
+    moved = yield query(statement, b=batch, **extra)
+    if moved:
+        reason = extra.get("reason")
+        data = None if reason is None else json.encode({"reason": reason}, what="reason")
+        yield query("log_events", e=[(row["id"], event, row["lease_epoch"], data) for row in moved])
+    rows = yield query("get_runs", b=batch)
+    runs = {row["id"]: _run(row) for row in rows}
+    ids = {row["id"] for row in moved}
+    return [Controlled(run_id in ids, runs.get(run_id)) for run_id in run_ids]
+
+
+@statements
+def hasten_undo(run_id: UUID, epoch: int) -> Steps[bool]:
+    """The worker has stopped a cancelled execution; its undo run may start now."""
+    return bool((yield query("hasten_undo", idempotency_key=f"on_cancel:{run_id}:{epoch}")))
+
+
+@reading
+def get(run_ids: Sequence[UUID]) -> Steps[list[Run | None]]:
+    rows = yield query("get_runs", b=[(run_id,) for run_id in set(run_ids)])
+    runs = {row["id"]: _run(row) for row in rows}
+    return [runs.get(run_id) for run_id in run_ids]
+
+
+@reading
+def finished_among(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
+    return {row["id"] for row in (yield query("finished_among", b=[(run_id,) for run_id in run_ids]))}
+
+
+@reading
+def list_page(
+    *,
+    statuses: Sequence[Status],
+    type: str | None,
+    span: tuple[str, str] | None,
+    since: Any,
+    until: Any,
+    idempotency_key: str | None,
+    with_deleted: bool,
+    before: UUID | None,
+    limit: int,
+) -> Steps[list[Run]]:
+    rows = yield query(
+        "list_runs",
+        s=[(status,) for status in statuses],
+        any_status=0 if statuses else 1,
+        type=type,
+        low=span[0] if span else None,
+        high=span[1] if span else None,
+        since=since,
+        until=until,
+        idempotency_key=idempotency_key,
+        with_deleted=1 if with_deleted else 0,
+        before=before,
+        limit=limit,
+    )
+    return [_run(row) for row in rows]
+
+
+@reading
+def count() -> Steps[list[Count]]:
+    return [Count(row["type"], Status(row["status"]), row["runs"]) for row in (yield query("count_runs"))]
+
+
+def _run(row: Row) -> Run:
+    values = dict(row)
+    values["status"] = Status(values["status"])
+    return Run(**values)
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * MICROSECONDS)

@@ -1,0 +1,74 @@
+"""Definitions and live workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...model import payload as json
+from ...model.records import Definition, WorkerInfo
+from ..protocol import Steps, query, reading, statements
+
+MICROSECONDS = 1_000_000
+
+
+@statements
+def define(definitions: Sequence[Definition]) -> Steps[None]:
+    """Tell the database what it must know of these workflows; whether they are enabled stays as it is."""
+    rows = sorted((d.name, d.description, d.on_cancel, d.dead_letter) for d in definitions)
+    if rows:
+        yield query("upsert_definitions", d=rows)
+
+
+@statements
+def enable(name: str, is_enabled: bool) -> Steps[None]:
+    yield query("enable_definition", name=name, is_enabled=is_enabled)
+
+
+@reading
+def definitions(names: Sequence[str]) -> Steps[list[Definition]]:
+    rows = yield query("get_definitions", d=[(name,) for name in names])
+    return [
+        Definition(
+            name=row["workflow_name"],
+            description=row["description"],
+            on_cancel=row["on_cancel"],
+            dead_letter=row["dead_letter"],
+            runtime=row["runtime"],
+            is_enabled=bool(row["is_enabled"]),
+        )
+        for row in rows
+    ]
+
+
+@statements
+def announce(worker_id: str, name: str, host: str, pid: int, spans: Sequence[tuple[str, str]]) -> Steps[None]:
+    text = json.encode([list(span) for span in spans], what="spans")
+    yield query("announce_worker", id=worker_id, name=name, host=host, pid=pid, spans=text)
+
+
+@statements
+def retire(worker_id: str) -> Steps[None]:
+    yield query("retire_worker", id=worker_id)
+
+
+@statements
+def forget(*, silence: float) -> Steps[None]:
+    yield query("forget_workers", silence=round(silence * MICROSECONDS))
+
+
+@reading
+def alive(*, silence: float) -> Steps[list[WorkerInfo]]:
+    """Workers heard of within so many seconds."""
+    rows = yield query("live_workers", silence=round(silence * MICROSECONDS))
+    return [
+        WorkerInfo(
+            id=row["worker_id"],
+            name=row["name"],
+            host=row["host"],
+            pid=row["pid"],
+            started_at=row["started_at"],
+            seen_at=row["seen_at"],
+            spans_json=row["spans_json"],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,171 @@
+-- PostgreSQL's own texts: rows are locked and skipped, lanes are walked by LATERAL, and a move and its event are one
+-- statement where the path is hot.
+
+-- name: find_lanes
+-- differs: no rowid; LATERAL does the loose index scan directly, span after span (they come sorted)
+-- batch: span(low text, high text)
+-- param: after_type text, after_priority integer, limit integer
+SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
+    SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
+  THEN 1 ELSE 0 END AS due
+FROM (
+  SELECT lane.type, lane.priority, lane.run_at FROM :span CROSS JOIN LATERAL (
+    WITH RECURSIVE walk AS (
+      (SELECT r.type, r.priority, r.run_at FROM workflow.workflow_run r
+       WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+         AND r.type >= span.low AND r.type < span.high AND (r.type, r.priority) > (:after_type, :after_priority)
+       ORDER BY r.type, r.priority, r.run_at LIMIT 1)
+      UNION ALL
+      SELECT h.type, h.priority, h.run_at
+      FROM walk CROSS JOIN LATERAL (
+        SELECT r.type, r.priority, r.run_at FROM workflow.workflow_run r
+        WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+          AND r.type < span.high AND (r.type, r.priority) > (walk.type, walk.priority)
+        ORDER BY r.type, r.priority, r.run_at LIMIT 1) h)
+    SELECT walk.type, walk.priority, walk.run_at FROM walk) lane
+  LIMIT :limit) AS l
+
+-- name: find_suspect_lanes
+-- differs: follows find_lanes
+-- like: find_lanes
+-- replacing: r.crashes = 0 -> r.crashes > 0
+
+-- name: claim_lanes
+-- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
+-- param: limit integer, worker text
+WITH due AS MATERIALIZED (
+  SELECT c.id, lane.max_attempts, lane.lease, lane.timeout
+  FROM :lane CROSS JOIN LATERAL (
+    SELECT r.id FROM workflow.workflow_run r
+    WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
+      AND r.type = lane.type AND r.priority = lane.priority
+      AND (r.deadline_at IS NULL OR r.deadline_at > :now)
+      AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
+    ORDER BY r.run_at, r.id LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED) c
+  LIMIT :limit),
+claimed AS (
+  UPDATE workflow.workflow_run r
+  SET status = 'leased', version = r.version + 1, lease_epoch = r.lease_epoch + 1, leased_by = :worker,
+      lease_until = :now + us(due.lease), max_attempts = coalesce(r.max_attempts, due.max_attempts),
+      deadline_at = coalesce(r.deadline_at, :now + us(due.timeout)),
+      started_at = coalesce(r.started_at, :now), updated_at = :now
+  FROM due WHERE r.id = due.id
+  RETURNING r.id, r.type, r.lease_epoch, r.attempt, r.crashes, r.max_attempts, r.priority, r.parent_id, r.wakes,
+    r.idempotency_key, r.payload AS payload_json, r.run_at, (extract(epoch FROM r.deadline_at - :now) * 1000000)::bigint AS deadline_in, due.lease AS lease_in),
+logged AS (
+  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+  SELECT id, 'leased', lease_epoch, json_build_object('worker', :worker) FROM claimed)
+SELECT * FROM claimed
+
+-- name: claim_suspect_lanes
+-- differs: follows claim_lanes
+-- like: claim_lanes
+-- replacing: r.crashes = 0 -> r.crashes > 0
+
+-- name: log_leased
+-- differs: claim_lanes logs its own event here
+-- batch: e(run_id uuid, epoch bigint)
+-- param: worker text
+
+-- name: lock_runs
+-- differs: row locks
+-- batch: b(run_id uuid)
+SELECT r.id FROM workflow.workflow_run r
+WHERE r.id = ANY (ARRAY(
+  SELECT b.run_id FROM :b
+  UNION SELECT c.parent_id FROM :b JOIN workflow.workflow_run c ON c.id = b.run_id WHERE c.parent_id IS NOT NULL))
+ORDER BY r.id FOR NO KEY UPDATE
+
+-- name: settle_runs
+-- differs: one statement, one round trip: the move and both events
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, data json)
+WITH settled AS (
+  UPDATE workflow.workflow_run AS r
+  SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
+      run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
+      lease_until = NULL, leased_by = NULL, updated_at = :now,
+      finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
+      result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error)
+  FROM :b
+  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+  RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data),
+logged AS (
+  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
+  SELECT id, 'started', epoch, NULL, :now - us(elapsed) FROM settled WHERE started = 1
+  UNION ALL
+  SELECT id, event, epoch, data, :now FROM settled)
+SELECT id AS run_id, epoch FROM settled
+
+-- name: settle_family
+-- differs: here too the locks come first, and triggers fire after the last row; no entry disturbs another
+-- like: settle_runs
+
+-- name: log_settled
+-- differs: settle_runs logs its own events here
+-- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
+
+-- name: renew_leases
+-- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
+-- batch: b(run_id uuid, epoch bigint, lease bigint)
+WITH mine AS MATERIALIZED (
+  SELECT r.id, b.lease FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+  WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+  FOR NO KEY UPDATE OF r SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET lease_until = greatest(r.lease_until, :now + us(mine.lease)), updated_at = :now
+FROM mine WHERE r.id = mine.id
+RETURNING r.id AS run_id
+
+-- name: lock_leases
+-- differs: row locks
+-- batch: b(run_id uuid, epoch bigint)
+SELECT r.id AS run_id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id FOR NO KEY UPDATE OF r
+
+-- name: crash_runs
+-- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
+-- batch: w(worker text)
+-- param: limit integer, unit bigint
+WITH gone AS MATERIALIZED (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
+    AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+  ORDER BY r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
+    finished_at = NULL, updated_at = :now,
+    last_error = 'its worker stopped without finishing it: ' || leased_by,
+    error = json_build_object('type', 'WorkerCrashed', 'message', 'its worker stopped without finishing it: ' || leased_by)
+FROM gone WHERE r.id = gone.id
+RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
+
+-- name: give_up_runs
+-- differs: follows crash_runs
+-- like: crash_runs
+-- replacing: status = 'pending' -> status = 'failed'
+-- replacing: finished_at = NULL -> finished_at = :now
+-- replacing: + 1 < coalesce -> + 1 >= coalesce
+
+-- name: expire_deadlines
+-- differs: SKIP LOCKED among many sweepers
+-- param: limit integer
+WITH overdue AS MATERIALIZED (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
+  ORDER BY r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
+    leased_by = NULL, last_error = 'its deadline passed',
+    error = json_build_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+FROM overdue WHERE r.id = overdue.id
+RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
+
+-- name: expire_unstarted
+-- differs: follows expire_deadlines
+-- like: expire_deadlines
+-- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
+-- replacing: r.deadline_at <= :now -> r.start_by <= :now
+-- replacing: its deadline passed -> no worker started it in time

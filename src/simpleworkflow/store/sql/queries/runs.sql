@@ -1,0 +1,304 @@
+-- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
+-- "still in that state, still mine?" and makes one move. Every UPDATE of status bumps version: that is how the
+-- foreign-writer triggers tell our moves from plain SQL. Batches come sorted by run id, so locks are taken in id order.
+
+-- fragment: run_columns
+r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
+r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+r.result AS result_json, r.payload AS payload_json
+
+-- name: insert_runs
+-- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
+-- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid)
+INSERT INTO workflow.workflow_run
+  (id, type, payload, priority, run_at, idempotency_key, max_attempts, start_by, parent_id, created_at, updated_at)
+SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + us(n.delay)), n.idempotency_key,
+       n.max_attempts, coalesce(n.run_at, :now + us(n.delay)) + us(n.start_within), n.parent_id, :now, :now
+FROM :n
+WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- name: runs_like
+-- The runs that already have one of these ids or keys.
+-- batch: n(run_id uuid, idempotency_key text)
+SELECT r.id, r.idempotency_key, r.type, CAST(r.payload AS text) AS payload_json
+FROM :n JOIN workflow.workflow_run r ON r.id = n.run_id
+UNION
+SELECT r.id, r.idempotency_key, r.type, CAST(r.payload AS text)
+FROM :n JOIN workflow.workflow_run r ON r.idempotency_key = n.idempotency_key
+WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
+
+-- name: find_lanes
+-- The (type, priority) lanes inside the spans that have a due run, by a loose index scan: a few pages per lane,
+-- whatever the backlog. In order of (type, priority), starting after a place, so that many lanes can be walked in turns.
+-- batch: span(low text, high text)
+-- param: after_type text, after_priority integer, limit integer
+WITH RECURSIVE lane(type, priority, run_at, high) AS (
+  SELECT h.type, h.priority, h.run_at, span.high
+  FROM :span JOIN workflow.workflow_run h ON h.rowid = (
+    SELECT r.rowid FROM workflow.workflow_run r
+    WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+      AND r.type >= span.low AND r.type < span.high AND (r.type, r.priority) > (:after_type, :after_priority)
+    ORDER BY r.type, r.priority, r.run_at LIMIT 1)
+  UNION ALL
+  SELECT h.type, h.priority, h.run_at, lane.high
+  FROM lane JOIN workflow.workflow_run h ON h.rowid = (
+    SELECT r.rowid FROM workflow.workflow_run r
+    WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+      AND r.type < lane.high AND (r.type, r.priority) > (lane.type, lane.priority)
+    ORDER BY r.type, r.priority, r.run_at LIMIT 1)
+  ORDER BY 1, 2
+)
+SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
+    SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
+  THEN 1 ELSE 0 END AS due
+FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
+
+-- name: find_suspect_lanes
+-- The same for runs whose last execution took its process down.
+-- like: find_lanes
+-- replacing: r.crashes = 0 -> r.crashes > 0
+
+-- name: claim_lanes
+-- Leases the first due runs of one lane. Takes exactly one lane: SQLite has no LATERAL and needs none.
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
+-- param: limit integer, worker text
+UPDATE workflow.workflow_run
+SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
+    lease_until = :now + us((SELECT lane.lease FROM :lane)),
+    max_attempts = coalesce(max_attempts, (SELECT lane.max_attempts FROM :lane)),
+    deadline_at = coalesce(deadline_at, :now + us((SELECT lane.timeout FROM :lane))),
+    started_at = coalesce(started_at, :now), updated_at = :now
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
+    AND r.type = (SELECT lane.type FROM :lane) AND r.priority = (SELECT lane.priority FROM :lane)
+    AND (r.deadline_at IS NULL OR r.deadline_at > :now)
+    AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
+  ORDER BY r.run_at, r.id LIMIT :limit)
+RETURNING id, type, lease_epoch, attempt, crashes, max_attempts, priority, parent_id, wakes, idempotency_key,
+  payload AS payload_json, run_at, (deadline_at - :now) AS deadline_in, (lease_until - :now) AS lease_in
+
+-- name: claim_suspect_lanes
+-- like: claim_lanes
+-- replacing: r.crashes = 0 -> r.crashes > 0
+
+-- name: log_leased
+-- batch: e(run_id uuid, epoch bigint)
+-- param: worker text
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
+SELECT e.run_id, 'leased', e.epoch, json_object('worker', :worker), :now FROM :e
+
+-- name: lock_runs
+-- Takes the row locks of a batch and of the parents it will wake, in id order, before anything is written: the
+-- opposite order (child, then parent) meets a cancel (parent, then children) in a deadlock.
+-- batch: b(run_id uuid)
+SELECT r.id FROM workflow.workflow_run r
+WHERE r.id IN (SELECT b.run_id FROM :b)
+   OR r.id IN (SELECT c.parent_id FROM :b JOIN workflow.workflow_run c ON c.id = b.run_id)
+ORDER BY r.id
+
+-- name: settle_runs
+-- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease.
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, data json)
+UPDATE workflow.workflow_run AS r
+SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
+    run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
+    lease_until = NULL, leased_by = NULL, updated_at = :now,
+    finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
+    result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error)
+FROM :b
+WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+RETURNING id AS run_id, lease_epoch AS epoch
+
+-- name: settle_family
+-- The same when one entry's end may wake or cancel the run of another: SQLite takes an UPDATE's rows and new values
+-- before it changes the first one, so there they go one by one, each seeing what the one before has left.
+-- like: settle_runs
+-- each: b
+
+-- name: log_settled
+-- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
+SELECT b.run_id, 'started', b.epoch, NULL, :now - us(b.elapsed) FROM :b WHERE b.started = 1
+UNION ALL
+SELECT b.run_id, b.event, b.epoch, b.data, :now FROM :b
+
+-- name: settled_already
+-- After an ambiguous commit: which entries stand exactly as we meant to leave them.
+-- batch: b(run_id uuid, epoch bigint, status text)
+SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+WHERE r.lease_epoch = b.epoch AND r.status = b.status
+
+-- name: renew_leases
+-- Prolongs leases, never shortens one that user code prolonged further.
+-- batch: b(run_id uuid, epoch bigint, lease bigint)
+UPDATE workflow.workflow_run AS r
+SET lease_until = CASE WHEN r.lease_until > :now + us(b.lease) THEN r.lease_until ELSE :now + us(b.lease) END,
+    updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+RETURNING id AS run_id
+
+-- name: lease_states
+-- What became of the runs that a worker believes it owns.
+-- batch: b(run_id uuid, epoch bigint)
+SELECT r.id, b.epoch, CASE WHEN r.status = 'leased' AND r.lease_epoch = b.epoch THEN 1 ELSE 0 END AS owned,
+       CASE WHEN r.held_at IS NULL THEN 0 ELSE 1 END AS held, r.wakes
+FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+
+-- name: lock_leases
+-- The fence: of these leases, the ones that still hold, with their rows locked until the transaction ends.
+-- batch: b(run_id uuid, epoch bigint)
+SELECT r.id AS run_id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+WHERE r.status = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id
+
+-- name: log_events
+-- batch: e(run_id uuid, event text, epoch bigint, data json)
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
+SELECT e.run_id, e.event, e.epoch, e.data, :now FROM :e
+
+-- name: leased_runs
+-- Everything that one worker has leased.
+-- param: worker text
+SELECT r.id AS run_id, r.lease_epoch AS epoch FROM workflow.workflow_run r
+WHERE r.status = 'leased' AND r.leased_by = :worker
+
+-- name: lease_holders
+-- Who holds leases now, by a loose scan of the index of leased runs.
+WITH RECURSIVE holder(leased_by) AS (
+  SELECT min(leased_by) FROM workflow.workflow_run WHERE status = 'leased'
+  UNION ALL
+  SELECT (SELECT min(r.leased_by) FROM workflow.workflow_run r WHERE r.status = 'leased' AND r.leased_by > holder.leased_by)
+  FROM holder WHERE holder.leased_by IS NOT NULL)
+SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
+
+-- name: crash_runs
+-- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
+-- later with growing pauses. Type-blind and bounded.
+-- batch: w(worker text)
+-- param: limit integer, unit bigint
+UPDATE workflow.workflow_run
+SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
+    finished_at = NULL, updated_at = :now,
+    last_error = 'its worker stopped without finishing it: ' || leased_by,
+    error = json_object('type', 'WorkerCrashed', 'message', 'its worker stopped without finishing it: ' || leased_by)
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
+    AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+  ORDER BY r.id LIMIT :limit)
+RETURNING id, status, lease_epoch, crashes, last_error
+
+-- name: give_up_runs
+-- The same for runs whose attempts and crashes are spent: they end. Apart from crash_runs, and after it, because an
+-- end takes open children along, and some of those may have been swept just before.
+-- like: crash_runs
+-- replacing: status = 'pending' -> status = 'failed'
+-- replacing: finished_at = NULL -> finished_at = :now
+-- replacing: + 1 < coalesce -> + 1 >= coalesce
+
+-- name: expire_deadlines
+-- Ends what is past its deadline, leased or not, without running user code.
+-- param: limit integer
+UPDATE workflow.workflow_run
+SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
+    leased_by = NULL, last_error = 'its deadline passed',
+    error = json_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
+  ORDER BY r.id LIMIT :limit)
+RETURNING id, status, lease_epoch, crashes, last_error
+
+-- name: expire_unstarted
+-- like: expire_deadlines
+-- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
+-- replacing: r.deadline_at <= :now -> r.start_by <= :now
+-- replacing: its deadline passed -> no worker started it in time
+
+-- name: cancel_runs
+-- batch: b(run_id uuid)
+-- param: reason text
+-- each: b
+UPDATE workflow.workflow_run AS r
+SET status = 'cancelled', version = r.version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
+    leased_by = NULL, last_error = coalesce(:reason, r.last_error)
+FROM :b
+WHERE r.id = b.run_id AND r.status IN ('pending', 'leased', 'paused')
+RETURNING id, lease_epoch
+
+-- name: hold_runs
+-- batch: b(run_id uuid)
+-- param: reason text
+UPDATE workflow.workflow_run AS r
+SET held_at = :now, hold_reason = :reason, version = r.version + 1, updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND r.status IN ('pending', 'leased', 'paused') AND r.held_at IS NULL
+RETURNING id, lease_epoch
+
+-- name: resume_runs
+-- batch: b(run_id uuid)
+UPDATE workflow.workflow_run AS r
+SET held_at = NULL, hold_reason = NULL, version = r.version + 1, updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND r.status IN ('pending', 'leased', 'paused') AND r.held_at IS NOT NULL
+RETURNING id, lease_epoch
+
+-- name: revive_runs
+-- An operator's retry of a finished run: attempts, crashes and deadline start anew.
+-- batch: b(run_id uuid)
+UPDATE workflow.workflow_run AS r
+SET status = 'pending', version = r.version + 1, run_at = :now, attempt = 0, crashes = 0, deadline_at = NULL,
+    start_by = NULL, finished_at = NULL, result = NULL, updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') AND r.deleted_at IS NULL
+RETURNING id, lease_epoch
+
+-- name: delete_runs
+-- Soft: the row stays for the record, its idempotency key is free again. Open runs are cancelled first.
+-- batch: b(run_id uuid)
+-- param: reason text
+UPDATE workflow.workflow_run AS r
+SET deleted_at = :now, delete_reason = :reason, version = r.version + 1, updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND r.finished_at IS NOT NULL AND r.deleted_at IS NULL
+RETURNING id, lease_epoch
+
+-- name: hasten_undo
+-- The worker has stopped a cancelled run: its undo run need not wait for the lease to end.
+-- param: idempotency_key text
+UPDATE workflow.workflow_run
+SET run_at = :now, version = version + 1, updated_at = :now
+WHERE idempotency_key = :idempotency_key AND deleted_at IS NULL AND status = 'pending' AND run_at > :now
+RETURNING id
+
+-- name: get_runs
+-- batch: b(run_id uuid)
+SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+
+-- name: finished_among
+-- batch: b(run_id uuid)
+SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
+
+-- name: list_runs
+-- Newest first, a page at a time; the page after the last id seen.
+-- batch: s(status text)
+-- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, before uuid, with_deleted integer, limit integer
+SELECT {run_columns} FROM workflow.workflow_run r
+WHERE (:before IS NULL OR r.id < :before)
+  AND (:any_status = 1 OR r.status IN (SELECT s.status FROM :s))
+  AND (:type IS NULL OR r.type = :type)
+  AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
+  AND (:since IS NULL OR r.created_at >= :since)
+  AND (:until IS NULL OR r.created_at < :until)
+  AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
+  AND (:with_deleted = 1 OR r.deleted_at IS NULL)
+ORDER BY r.id DESC LIMIT :limit
+
+-- name: count_runs
+SELECT r.type, r.status, count(*) AS runs FROM workflow.workflow_run r
+WHERE r.deleted_at IS NULL GROUP BY r.type, r.status ORDER BY r.type, r.status

@@ -1,0 +1,59 @@
+"""The leases this worker holds, shared between its loop and the renewer's thread.
+
+A lease is here from the claim until its ending is durable, so that it is renewed while the database is away and the
+entry waits in the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from uuid import UUID
+
+from ..clock import monotonic
+from ..model.records import Lease
+
+
+@dataclass(slots=True)
+class Holding:
+    lease: Lease
+    renewed: float
+
+
+class Holdings:
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: dict[UUID, Holding] = {}
+
+    def add(self, lease: Lease) -> None:
+        with self._guard:
+            self._held[lease.id] = Holding(lease, monotonic())
+
+    def remove(self, lease: Lease) -> None:
+        with self._guard:
+            holding = self._held.get(lease.id)
+            if holding is not None and holding.lease.epoch == lease.epoch:
+                del self._held[lease.id]
+
+    def due(self) -> list[Lease]:
+        """Leases held for more than a third of their time since the claim or the last renewal."""
+        now = monotonic()
+        with self._guard:
+            return [h.lease for h in self._held.values() if now - h.renewed >= h.lease.lease_seconds / 3]
+
+    def all(self) -> list[Lease]:
+        with self._guard:
+            return [holding.lease for holding in self._held.values()]
+
+    def renewed(self, run_id: UUID, at: float) -> None:
+        with self._guard:
+            holding = self._held.get(run_id)
+            if holding is not None:
+                holding.renewed = at
+
+    def __contains__(self, run_id: UUID) -> bool:
+        with self._guard:
+            return run_id in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)

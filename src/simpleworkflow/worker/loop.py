@@ -1,0 +1,42 @@
+"""The only loop of the crew's periodic roles: it survives its body, backs off, and stops when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from ..model.errors import StoreUnavailable
+
+log = logging.getLogger("simpleworkflow.worker")
+
+LONGEST_PAUSE = 5.0
+
+
+async def forever(name: str, every: float, body: Callable[[], Awaitable[object]], stopping: asyncio.Event) -> None:
+    """Run the body now and then every so many seconds, a little jittered so that processes do not march in step."""
+    troubles = 0
+    while not stopping.is_set():
+        try:
+            await body()
+            troubles = 0
+        except StoreUnavailable as error:
+            troubles += 1
+            if troubles == 1:
+                log.warning("%s waits for the database: %s", name, error)
+        except Exception:
+            troubles += 1
+            log.exception("%s went wrong and will be tried again", name)
+        pause = min(every * 2**troubles, max(every, LONGEST_PAUSE)) if troubles else every
+        await pause_unless(stopping, pause * random.uniform(0.8, 1.0))
+
+
+async def pause_unless(event: asyncio.Event, timeout: float) -> bool:
+    """Wait for the event, at most so long; True when it came."""
+    try:
+        async with asyncio.timeout(timeout):
+            await event.wait()
+        return True
+    except TimeoutError:
+        return False

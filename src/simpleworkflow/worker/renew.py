@@ -1,0 +1,138 @@
+"""Renewal: a thread and a connection of its own, so that a handler that blocks the event loop keeps its lease.
+
+The same thread tells the database that the worker is alive, and looks at the leases whenever a hint says that someone
+cancelled or held something. News goes back to the worker's loop; this thread never touches user code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from ..clock import monotonic
+from ..model import moves
+from ..model.names import Span
+from ..model.records import Lease, Renewal
+from ..store import Ledger
+from ..store.operations import runs, workers
+from .holdings import Holdings
+from .loop import forever, pause_unless
+from .process import Identity
+
+log = logging.getLogger("simpleworkflow.renew")
+
+ANNOUNCE_EVERY = 10.0
+LOOK_PAUSE = 0.02
+
+
+class Renewer(threading.Thread):
+    def __init__(
+        self,
+        ledger: Ledger,
+        holdings: Holdings,
+        *,
+        identity: Identity,
+        spans: Callable[[], Sequence[Span]],
+        every: float,
+        tell: Callable[[list[Renewal]], None],
+    ) -> None:
+        super().__init__(name="simpleworkflow-renewer", daemon=True)
+        self._ledger = ledger
+        self._holdings = holdings
+        self._identity = identity
+        self._spans = spans
+        self._every = every
+        self._tell = tell
+        self._loop = asyncio.new_event_loop()
+        self._strangers: set[tuple[UUID, int]] = set()
+        self._look = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    # Called from the worker's loop.
+
+    def look(self) -> None:
+        """Someone may have cancelled or held one of our runs."""
+        self._call(self._look.set)
+
+    def stop(self) -> None:
+        self._call(self._stopping.set)
+        self._call(self._look.set)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            pass  # the thread has ended
+
+    # Runs in this thread.
+
+    def run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._work())
+        finally:
+            self._loop.close()
+
+    async def _work(self) -> None:
+        roles = [
+            forever("renewal", self._every, self._renew, self._stopping),
+            forever("announcement", ANNOUNCE_EVERY, self._announce, self._stopping),
+            forever("reconciliation", self._every * 2, self._reconcile, self._stopping),
+            self._watch(),
+        ]
+        tasks = [self._loop.create_task(role) for role in roles]
+        await self._stopping.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=1.0)
+        try:
+            await self._ledger.run(workers.retire(self._identity.id), timeout=1.0)
+        except Exception as error:
+            log.debug("could not say goodbye: %s", error)
+        await self._ledger.close()
+
+    async def _renew(self) -> None:
+        due = self._holdings.due()
+        if not due:
+            return
+        sent = monotonic()
+        timeout = max(self._every * 2, 1.0)
+        news = await self._ledger.run(
+            runs.renew([(lease.id, lease.epoch, lease.lease_seconds) for lease in due]), timeout=timeout
+        )
+        for renewal in news:
+            if renewal.owned:
+                self._holdings.renewed(renewal.id, sent)
+        self._tell(news)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._look.wait()
+            self._look.clear()
+            held = self._holdings.all()
+            if held:
+                try:
+                    self._tell(await self._ledger.run(runs.check_leases([(h.id, h.epoch) for h in held])))
+                except Exception as error:
+                    log.debug("could not look at the leases: %s", error)
+            await pause_unless(self._stopping, LOOK_PAUSE)
+
+    async def _announce(self) -> None:
+        me = self._identity
+        await self._ledger.run(workers.announce(me.id, me.name, me.host, me.pid, self._spans()))
+
+    async def _reconcile(self) -> None:
+        """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""
+        leased = set(await self._ledger.run(runs.leased_by(self._identity.id)))
+        unknown = {(run_id, epoch) for run_id, epoch in leased if run_id not in self._holdings}
+        orphans = unknown & self._strangers
+        self._strangers = unknown - orphans
+        if orphans:
+            log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
+            await self._ledger.run(runs.settle([moves.release(_orphan(*one), elapsed=None) for one in orphans]))
+
+
+def _orphan(run_id: UUID, epoch: int) -> Lease:
+    return Lease(run_id, "", epoch, 0, 0, 1, 0, "null", 0.0, None, None, 0, None)

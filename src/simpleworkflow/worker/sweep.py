@@ -1,0 +1,51 @@
+"""The sweep: every worker takes back what others lost, from the database and its clock alone.
+
+No leader and no registry: a lease that ran out is enough. On the lease's own host the process behind it can be looked
+at, so there a killed worker's runs come back within a second instead of a lease. Overdue runs end here too, without
+running user code. Type-blind and bounded: a batch of runs that nobody here can execute does not starve the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+from ..store import Ledger
+from ..store.operations import runs, workers
+from .process import is_dead
+
+log = logging.getLogger("simpleworkflow.sweep")
+
+BATCH = 500
+FORGET_AFTER = 7 * 24 * 3600.0
+
+
+class Sweeper:
+    def __init__(self, ledger: Ledger, on_found: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._on_found = on_found
+
+    async def sweep(self) -> None:
+        """Expired leases and overdue runs."""
+        await self._take_back([])
+        while True:
+            ended = await self._ledger.run(runs.expire(limit=BATCH))
+            if len(ended) < BATCH:
+                break
+        await self._ledger.run(workers.forget(silence=FORGET_AFTER))
+
+    async def look_around(self) -> None:
+        """Leases of processes on this host that are gone."""
+        dead = [holder for holder in await self._ledger.run(runs.lease_holders()) if is_dead(holder)]
+        if dead:
+            await self._take_back(dead)
+
+    async def _take_back(self, dead: list[str]) -> None:
+        while True:
+            taken = await self._ledger.run(runs.crash(dead, limit=BATCH, chance=random.random()))
+            if taken:
+                log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
+                self._on_found()
+            if len(taken) < BATCH:
+                return

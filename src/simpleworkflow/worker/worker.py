@@ -1,0 +1,305 @@
+"""A worker: claims runs, executes them, and makes sure that each ends somewhere, whatever happens to it.
+
+It runs on one event loop (its own thread's when embedded, the main thread's under the command line), with one more
+thread for renewals. Stopping is in three acts: claim nothing more, let running code finish until the drain deadline,
+then stop the rest and hand it back unburned. None of it waits for a dead database longer than a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ..clock import monotonic
+from ..config import Settings
+from ..model import failure, moves
+from ..model.errors import StoreUnavailable
+from ..model.moves import Ending, Outcome
+from ..model.names import EVERYTHING, Span
+from ..model.records import Lease, Renewal
+from ..model.states import NO_HANDLER
+from ..runtime.execute import Execution, Stop, install_task_factory
+from ..runtime.hints import Hint, Hinter
+from ..runtime.journal import Journal
+from ..runtime.registry import Registry
+from ..store import Ledger
+from ..store.operations import runs, workers
+from .claim import Claimer
+from .holdings import Holdings
+from .loop import forever, pause_unless
+from .process import own_identity
+from .renew import Renewer
+from .sweep import Sweeper
+
+log = logging.getLogger("simpleworkflow.worker")
+
+STOP_GRACE = 2.0
+FLUSH_GRACE = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    name: str | None = None
+    spans: Sequence[Span] = field(default_factory=lambda: [EVERYTHING])
+    fail_unknown: bool = False
+    """Claim every type inside the spans and fail what has no handler (the intent poller's rule)."""
+
+    process_ends: bool = False
+    """The process exits right after the worker: threads that did not stop die with it, so their runs are handed back."""
+
+
+class Worker:
+    def __init__(self, ledger: Ledger, registry: Registry, settings: Settings, options: WorkerOptions) -> None:
+        self.identity = own_identity(options.name)
+        self.clean = True
+        """False when user code was still running, or entries unwritten, as the worker stopped."""
+        self._ledger = ledger
+        self._registry = registry
+        self._settings = settings
+        self._process_ends = options.process_ends
+        self._executions: dict[UUID, Execution] = {}
+        self._by_type: Counter[str] = Counter()
+        self._suspect: UUID | None = None
+        self._holdings = Holdings()
+        self._claimer = Claimer(
+            ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
+        )
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.ready = asyncio.Event()
+
+    # From other threads and signal handlers: only through the loop.
+
+    def stop(self) -> None:
+        """Stop gracefully; a second call stops waiting for running code."""
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        loop = asyncio.get_running_loop()
+        install_task_factory(loop)
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="simpleworkflow-run")
+        self._hinter = Hinter(self._ledger)
+        self._journal = Journal(self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency))
+        self._renewer = Renewer(
+            self._ledger.twin(),
+            self._holdings,
+            identity=self.identity,
+            spans=self._claimer.spans,
+            every=self._shortest_lease() / 6,
+            tell=lambda news: self._safely(self._hear_renewals, news),
+        )
+        await self._introduce()
+        self._renewer.start()
+        sweeper = Sweeper(self._ledger, self._wake.set)
+        roles = [
+            loop.create_task(forever("sweep", self._settings.sweep_every, sweeper.sweep, self._stopping)),
+            loop.create_task(
+                forever("look-around", self._settings.local_check_every, sweeper.look_around, self._stopping)
+            ),
+            loop.create_task(self._ledger.listen(self._hear)),
+        ]
+        self.ready.set()
+        log.info("worker %s is ready", self.identity.id)
+        try:
+            await self._claim_until_stopped()
+        finally:
+            await self._shut_down(roles)
+
+    def _shortest_lease(self) -> float:
+        own = [w.lease for w in self._claimer.routed() if w.lease is not None]
+        return min([self._settings.lease, *own])
+
+    async def _introduce(self) -> None:
+        """Tell the database what is served here; a worker may start before its database."""
+        while not self._stopping.is_set():
+            try:
+                await self._ledger.run(workers.define([w.definition for w in self._claimer.routed()]))
+                return
+            except StoreUnavailable as error:
+                log.warning("the worker waits for its database: %s", error)
+                await pause_unless(self._stopping, 1.0)
+
+    async def _claim_until_stopped(self) -> None:
+        suspects_after = 0.0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            free = min(self._settings.concurrency - len(self._executions), self._journal.room)
+            taken: list[Lease] = []
+            try:
+                if free > 0:
+                    taken = await self._claimer.claim(free, self._room_by_type())
+                if free > len(taken) and self._suspect is None and monotonic() >= suspects_after:
+                    suspects = await self._claimer.claim_suspect()
+                    suspects_after = 0.0 if suspects else monotonic() + self._settings.poll_every / 2
+                    taken += suspects
+            except StoreUnavailable as error:
+                log.warning("nothing can be claimed: %s", error)
+            except Exception:
+                log.exception("claiming went wrong and will be tried again")
+            for lease in taken:
+                self._begin(lease)
+            if len(taken) < free or free <= 0:
+                await pause_unless(self._wake, self._settings.poll_every)
+            else:
+                await asyncio.sleep(0)
+
+    def _room_by_type(self) -> dict[str, int]:
+        capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)
+        return {name: max(cap - self._by_type[name], 0) for name, cap in capped}
+
+    def _begin(self, lease: Lease) -> None:
+        self._holdings.add(lease)
+        workflow = self._registry.find(lease.type)
+        if workflow is None or workflow.handler is None:
+            error, line = failure.failure(NO_HANDLER, NO_HANDLER)
+            self._settle(lease, moves.fail(lease, error, line, elapsed=None))
+            return
+        execution = Execution(
+            lease,
+            workflow,
+            threads=self._threads,
+            prolong=self._prolong,
+            on_end=self._ended,
+            on_code_over=self._code_over,
+            max_payload=self._settings.max_payload,
+        )
+        self._executions[lease.id] = execution
+        self._by_type[lease.type] += 1
+        self._idle.clear()
+        if lease.is_suspect:
+            self._suspect = lease.id
+            self._loop.call_later(self._settings.suspect_seconds, self._trust, lease.id)
+        execution.start()
+
+    def _trust(self, run_id: UUID) -> None:
+        """A suspect has lived long enough, or is over: the next one may start."""
+        if self._suspect == run_id:
+            self._suspect = None
+            self._wake.set()
+
+    def _ended(self, execution: Execution, ending: Ending | None) -> None:
+        if ending is None:
+            self._holdings.remove(execution.lease)
+            return
+        self._settle(execution.lease, ending)
+
+    def _settle(self, lease: Lease, ending: Ending) -> None:
+        entry = self._journal.settle(ending)
+        entry.add_done_callback(lambda done: self._settled(lease, ending, done))
+
+    def _settled(self, lease: Lease, ending: Ending, entry: asyncio.Future[Outcome]) -> None:
+        if entry.cancelled():
+            return
+        error = entry.exception()
+        if error is not None and ending.move != "fail":
+            # The database refuses this very entry: say so in the run instead of leaving it to rot.
+            log.error("the ending of run %s was refused: %s", lease.id, error)
+            as_json, line = failure.describe(error)
+            self._settle(
+                lease, moves.fail(lease, as_json, f"its ending was refused: {line}"[:500], elapsed=ending.elapsed)
+            )
+            return
+        self._holdings.remove(lease)
+        if error is not None:
+            log.error("run %s could not be ended and will be taken back: %s", lease.id, error)
+        elif entry.result() is Outcome.LOST:
+            log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
+            self._acknowledge(lease)
+
+    def _code_over(self, execution: Execution) -> None:
+        lease = execution.lease
+        self._executions.pop(lease.id, None)
+        self._by_type[lease.type] -= 1
+        self._trust(lease.id)
+        if not self._executions:
+            self._idle.set()
+        if execution.reason is Stop.LOST:
+            self._acknowledge(lease)
+        self._wake.set()
+
+    def _acknowledge(self, lease: Lease) -> None:
+        """If it was cancelled, its undo run need not wait for the lease to end."""
+        workflow = self._registry.find(lease.type)
+        if workflow is not None and workflow.on_cancel is not None:
+            self._loop.create_task(self._hasten(lease))
+
+    async def _hasten(self, lease: Lease) -> None:
+        try:
+            if await self._ledger.run(runs.hasten_undo(lease.id, lease.epoch)):
+                self._hinter.tell(Hint.READY)
+        except Exception as error:
+            log.debug("the undo run of %s starts at the end of the lease: %s", lease.id, error)
+
+    async def _prolong(self, lease: Lease, seconds: float) -> bool:
+        return await self._ledger.run(runs.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
+
+    def _hear(self, kind: str) -> None:
+        if kind in {Hint.READY, Hint.CHANGED}:
+            self._wake.set()
+        if kind in {Hint.CONTROL, Hint.CHANGED} and len(self._holdings):
+            self._renewer.look()
+
+    def _hear_renewals(self, news: list[Renewal]) -> None:
+        for renewal in news:
+            execution = self._executions.get(renewal.id)
+            if execution is None or execution.lease.epoch != renewal.epoch:
+                continue
+            if not renewal.owned:
+                execution.stop(Stop.LOST)
+            elif renewal.held:
+                execution.stop(Stop.HELD)
+
+    def _safely(self, function: object, *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
+        except RuntimeError:
+            pass  # the worker's loop has ended
+
+    async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
+        log.info("worker %s stops; %d runs are under way", self.identity.id, len(self._executions))
+        await self._drain()
+        for execution in list(self._executions.values()):
+            execution.stop(Stop.DRAIN)
+        await pause_unless(self._idle, STOP_GRACE)
+        if not await self._journal.drain(FLUSH_GRACE):
+            self.clean = False
+            self._journal.abandon()
+        self.clean = self.clean and not self._executions
+        if self._process_ends:
+            await self._hand_back_running()
+        for role in roles:
+            role.cancel()
+        await asyncio.wait(roles, timeout=1.0)
+        await self._hinter.stop()
+        self._renewer.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._renewer.join, 3.0)
+        await self._ledger.close()
+
+    async def _drain(self) -> None:
+        waits = [asyncio.ensure_future(self._idle.wait()), asyncio.ensure_future(self._hurry.wait())]
+        await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _hand_back_running(self) -> None:
+        """Release the runs whose threads die with the process, moments from now."""
+        endings = [moves.release(e.lease, elapsed=e.elapsed) for e in self._executions.values()]
+        try:
+            if endings:
+                await self._ledger.run(runs.settle(endings), timeout=FLUSH_GRACE)
+        except StoreUnavailable as error:
+            log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)

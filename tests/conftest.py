@@ -1,0 +1,71 @@
+"""One PostgreSQL server per test process, one template database, one cheap copy per test.
+
+If no server can be started the suite fails with the launcher's message: a backend is never skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.ledger import Raw
+from support.postgres import Server, launch
+
+from simpleworkflow.store import Ledger, open_ledger
+
+BACKENDS = ("sqlite", "postgres")
+_serial = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with launch() as server:
+        server.create_database("template_swf")
+        asyncio.run(_migrate(server.url("template_swf")))
+        yield server
+
+
+async def _migrate(url: str) -> None:
+    ledger = open_ledger(url)
+    await ledger.migrate_up()
+    await ledger.close()
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    name = f"swf_{next(_serial)}"
+    postgres.create_database(name, template="template_swf")
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh, migrated database of each kind."""
+    if backend == "sqlite":
+        return str(tmp_path / "test.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+async def ledger(url: str) -> AsyncIterator[Ledger]:
+    opened = open_ledger(url)
+    await opened.check()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def raw(ledger: Ledger, url: str) -> Iterator[Raw]:
+    """A stranger's own connection to the same database."""
+    connection = Raw(url)
+    yield connection
+    connection.close()

@@ -1,0 +1,100 @@
+"""The table of moves agrees with itself: what it says of states, events and endings leaves no gap and no surprise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from simpleworkflow.model import moves
+from simpleworkflow.model.moves import MOVES, Ending, Needs
+from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status
+
+WORKED_ON_LATER = {Status.PAUSED}
+"""Reached only by a wait, whose move comes with signals and timers."""
+
+
+def lease(parent: UUID | None = None) -> SimpleNamespace:
+    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent)
+
+
+ENDINGS = {
+    "succeed": moves.succeed(lease(), "1", elapsed=1.5),
+    "fail": moves.fail(lease(), "{}", "boom", elapsed=1.5),
+    "retry": moves.retry(lease(), "{}", "boom", delay=3, elapsed=1.5),
+    "release": moves.release(lease(), elapsed=1.5),
+    "overrun": moves.overrun(lease(), "{}", "late", elapsed=1.5),
+}
+
+
+def test_open_and_terminal_states_divide_all_states() -> None:
+    assert OPEN | TERMINAL == set(Status)
+    assert not OPEN & TERMINAL
+    assert CLAIMABLE == OPEN - {Status.LEASED}
+    assert {status for status in Status if status.is_terminal} == TERMINAL
+
+
+def test_every_state_is_reachable() -> None:
+    seen = {None} | WORKED_ON_LATER
+    for _ in MOVES:
+        for move in MOVES.values():
+            if not move.sources or move.sources & seen:
+                seen |= {None} if move.targets == OPEN else move.targets
+    assert seen - {None} == set(Status)
+
+
+def test_every_open_state_can_end_without_a_worker() -> None:
+    for name in ("cancel", "expire"):
+        assert MOVES[name].sources == OPEN
+        assert MOVES[name].needs is Needs.NOTHING
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: move.name)
+def test_a_move_is_named_by_its_key_and_leads_somewhere(move: moves.Move) -> None:
+    assert MOVES[move.name] is move
+    assert move.targets
+    assert move.performer
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: move.name)
+def test_only_leased_runs_are_moved_by_a_lease(move: moves.Move) -> None:
+    if move.needs is not Needs.NOTHING:
+        assert move.sources == {Status.LEASED}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: move.name)
+def test_an_end_is_told_by_the_event_of_its_name(move: moves.Move) -> None:
+    if move.targets <= TERMINAL:
+        (target,) = move.targets
+        assert move.event.value == target.value
+
+
+def test_only_a_revival_leaves_a_terminal_state() -> None:
+    assert [move.name for move in MOVES.values() if move.sources & TERMINAL] == ["revive"]
+
+
+def test_every_move_of_the_journal_has_a_constructor() -> None:
+    assert set(ENDINGS) == {move.name for move in MOVES.values() if move.needs is Needs.LEASE}
+
+
+@pytest.mark.parametrize(("name", "ending"), ENDINGS.items(), ids=lambda value: str(value)[:8])
+def test_an_ending_has_exactly_the_laws_status_and_event(name: str, ending: Ending) -> None:
+    law = MOVES[name]
+    assert {ending.status} == law.targets
+    assert ending.event is law.event
+    assert (ending.move, ending.run_id, ending.epoch) == (name, UUID(int=1), 7)
+    assert (ending.elapsed, ending.started) == (1.5, True)
+
+
+def test_only_failures_burn_an_attempt() -> None:
+    assert {name for name, ending in ENDINGS.items() if ending.burns} == {"fail", "retry"}
+
+
+def test_an_ending_remembers_that_a_parent_must_be_woken() -> None:
+    assert moves.succeed(lease(UUID(int=2)), "1", elapsed=0).has_parent
+    assert not ENDINGS["succeed"].has_parent
+
+
+def test_a_run_that_never_started_says_so() -> None:
+    assert not moves.release(lease(), elapsed=None).started

@@ -1,0 +1,157 @@
+"""Every state, every move, every kind of lease, on every database: the law of model/moves.py, walked exhaustively.
+
+A move that the law allows lands in one of its targets and writes its event. One that it refuses leaves the row as it
+was, to the last column, and the audit trail silent. There is no third outcome. The states are reached by lawful moves
+(paused by raw SQL until waits exist); what a move needs besides the state (a deadline that passed, a lease that ran
+out, a hold to lift) is prepared, so that a refusal can have one reason only. The cases share one PostgreSQL database,
+each with a type of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.ledger import (
+    Raw,
+    check_invariants,
+    claim,
+    create,
+    failed,
+    leased,
+    offer,
+    overran,
+    released,
+    retried,
+    settle,
+    stub,
+    succeeded,
+    sweep,
+)
+from support.postgres import Server
+
+from simpleworkflow.clock import new_id
+from simpleworkflow.model.moves import MOVES, Needs, Outcome
+from simpleworkflow.model.states import OPEN, Status
+from simpleworkflow.store import Ledger
+from simpleworkflow.store.operations import runs
+
+BY_JOURNAL = {"succeed": succeeded, "fail": failed, "retry": retried, "release": released, "overrun": overran}
+BY_CONTROL = {"cancel": runs.cancel, "hold": runs.hold, "resume": runs.resume, "revive": runs.revive}
+PERFORMED = [name for name in MOVES if name != "create"]
+CREDENTIALS = {
+    Needs.NOTHING: ("none",),
+    Needs.LEASE: ("right", "stale", "none"),
+    Needs.ENDED_LEASE: ("ended", "live"),
+}
+CASES = [
+    pytest.param(state, move, credential, id=f"{state}-{move}-{credential}")
+    for state, move in product(Status, PERFORMED)
+    for credential in CREDENTIALS[MOVES[move].needs]
+]
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres: Server) -> Iterator[str]:
+    postgres.create_database("swf_matrix", template="template_swf")
+    yield postgres.url("swf_matrix")
+    postgres.drop_database("swf_matrix")
+
+
+async def build(ledger: Ledger, raw: Raw, state: Status) -> UUID:
+    """A run in that state; its epoch is 2 wherever a lease has been."""
+    type = f"matrix.{new_id().hex}"
+    if state is Status.PENDING:
+        return (await create(ledger, type=type))[0]
+    first = await leased(ledger, type)
+    await settle(ledger, released(first))
+    (lease,) = await claim(ledger, offer(type))
+    endings = {Status.SUCCEEDED: succeeded, Status.FAILED: failed, Status.TIMED_OUT: overran}
+    if state is Status.PAUSED:
+        raw.pause(lease.id, due=True)
+    elif state is Status.CANCELLED:
+        await ledger.run(runs.cancel([lease.id]))
+    elif state in endings:
+        assert await settle(ledger, endings[state](lease)) == [Outcome.DONE]
+    return lease.id
+
+
+def prepare(raw: Raw, run_id: UUID, move: str, credential: str) -> None:
+    if move == "expire":
+        raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(5)} WHERE id = ?", run_id)
+    if move == "resume":
+        raw.sql(f"UPDATE workflow.workflow_run SET held_at = {raw.now} WHERE id = ?", run_id)
+    if move in {"crash", "give_up"}:
+        raw.put(run_id, max_attempts=1 if move == "give_up" else 9)
+    if credential == "ended":
+        raw.age(run_id, 60, "lease_until")
+
+
+async def perform(ledger: Ledger, move: str, run_id: UUID, type: str, epoch: int) -> bool:
+    """Make the move as its performer would; did it say that it moved?"""
+    if move in BY_JOURNAL:
+        return await settle(ledger, BY_JOURNAL[move](stub(run_id, epoch))) == [Outcome.DONE]
+    if move in BY_CONTROL:
+        build_operation: Callable[[list[UUID]], Any] = BY_CONTROL[move]
+        (answer,) = await ledger.run(build_operation([run_id]))
+        assert answer.run is not None
+        return bool(answer.moved)
+    others: dict[str, Callable[[], Awaitable[bool]]] = {
+        "claim": lambda: _claimed(ledger, run_id, type),
+        "crash": lambda: _swept(ledger, run_id, Status.PENDING),
+        "give_up": lambda: _swept(ledger, run_id, Status.FAILED),
+        "expire": lambda: _expired(ledger, run_id),
+    }
+    return await others[move]()
+
+
+async def _claimed(ledger: Ledger, run_id: UUID, type: str) -> bool:
+    return run_id in {lease.id for lease in await claim(ledger, offer(type), worker="w2")}
+
+
+async def _swept(ledger: Ledger, run_id: UUID, target: Status) -> bool:
+    return (await sweep(ledger)).get(run_id) is target
+
+
+async def _expired(ledger: Ledger, run_id: UUID) -> bool:
+    return run_id in await ledger.run(runs.expire(limit=10))
+
+
+def allowed(state: Status, move: str, credential: str) -> bool:
+    return state in MOVES[move].sources and credential in {"right", "ended"} | (
+        {"none"} if MOVES[move].needs is Needs.NOTHING else set()
+    )
+
+
+@pytest.mark.parametrize(("state", "move", "credential"), CASES)
+async def test_a_move_lands_exactly_when_the_law_allows_it(
+    ledger: Ledger, raw: Raw, state: Status, move: str, credential: str
+) -> None:
+    run_id = await build(ledger, raw, state)
+    prepare(raw, run_id, move, credential)
+    before, story = raw.row(run_id), raw.events(run_id)
+    assert before["status"] == state
+    epoch = {"right": before["lease_epoch"], "stale": before["lease_epoch"] - 1}.get(credential, 0)
+
+    moved = await perform(ledger, move, run_id, before["type"], epoch)
+
+    after, told = raw.row(run_id), raw.events(run_id)[len(story) :]
+    check_invariants(after)
+    assert moved is allowed(state, move, credential)
+    if not moved:
+        assert after == before
+        assert told == []
+        return
+    law = MOVES[move]
+    assert told[-1] == law.event
+    assert [event for event in told if event != "started"] == [law.event]
+    assert after["status"] == (state if law.targets == OPEN else next(iter(law.targets)))
+    assert after["lease_epoch"] == before["lease_epoch"] + (1 if move == "claim" else 0)
+    assert after["version"] > before["version"]
+
+
+def test_the_matrix_knows_every_move_of_the_law() -> None:
+    assert set(PERFORMED) == set(BY_JOURNAL) | set(BY_CONTROL) | {"claim", "crash", "give_up", "expire"}

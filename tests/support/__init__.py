@@ -1,0 +1,1 @@
+"""What the tests share: servers, clocks and other scaffolding that is no part of the product."""

@@ -1,0 +1,225 @@
+"""What the store's tests share: a raw connection to either database, and short words for common moves.
+
+The suite is written once and run on both databases, so the raw side speaks one dialect too: `?` for parameters, the
+schema prefix `workflow.` (dropped on SQLite), rows as dicts. Time is moved, not waited for: `age` shifts every instant
+of a run into the past, which both databases understand alike, because due-ness is judged by comparing instants.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+
+from simpleworkflow.clock import new_id
+from simpleworkflow.model import moves
+from simpleworkflow.model.moves import MOVES, Ending, Outcome
+from simpleworkflow.model.names import EVERYTHING
+from simpleworkflow.model.records import Definition, Lane, Lease, NewRun, Run
+from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status
+from simpleworkflow.store import Ledger
+from simpleworkflow.store.operations import runs, workers
+
+TYPE = "test.work.v1"
+ERROR = '{"type":"Boom","message":"boom"}'
+LEASE_US = 30_000_000
+START = Lane("", -1)
+LEAVING = "run_at", "lease_until", "deadline_at", "start_by"
+
+
+class Raw:
+    """A blocking connection of a stranger: no driver, no catalogue, each statement commits."""
+
+    def __init__(self, url: str) -> None:
+        self.is_sqlite = "://" not in url
+        self.connection: Any
+        if self.is_sqlite:
+            self.connection = sqlite3.connect(url, isolation_level=None, timeout=10, check_same_thread=False)
+            self.connection.row_factory = sqlite3.Row
+        else:
+            self.connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+
+    def sql(self, text: str, *parameters: Any) -> list[dict[str, Any]]:
+        text = text.replace("workflow.", "") if self.is_sqlite else text.replace("%", "%%").replace("?", "%s")
+        values = [str(p) if isinstance(p, UUID) else p for p in parameters]
+        cursor = self.connection.execute(text, values)
+        return [dict(row) for row in cursor.fetchall()] if cursor.description else []
+
+    def back(self, seconds: float) -> str:
+        """SQL that is added to an instant to move it into the past (or, when negative, the future)."""
+        return f"- {round(seconds * 1e6)}" if self.is_sqlite else f"- interval '{seconds} seconds'"
+
+    @property
+    def now(self) -> str:
+        return str(time.time_ns() // 1000) if self.is_sqlite else "now()"
+
+    def age(self, run_id: UUID, seconds: float, *columns: str) -> None:
+        """Move the run's instants (all that decide when it moves, or the named ones) into the past."""
+        shifts = ", ".join(f"{c} = {c} {self.back(seconds)}" for c in columns or LEAVING)
+        self.sql(f"UPDATE workflow.workflow_run SET {shifts} WHERE id = ?", run_id)
+
+    def put(self, run_id: UUID, **columns: Any) -> None:
+        """Set columns that no law watches."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self.sql(f"UPDATE workflow.workflow_run SET {names} WHERE id = ?", *columns.values(), run_id)
+
+    def row(self, run_id: UUID) -> dict[str, Any]:
+        (found,) = self.sql("SELECT * FROM workflow.workflow_run WHERE id = ?", run_id)
+        return found
+
+    def rows(self, where: str, *parameters: Any) -> list[dict[str, Any]]:
+        return self.sql(f"SELECT * FROM workflow.workflow_run WHERE {where}", *parameters)
+
+    def due_in(self, run_id: UUID) -> float:
+        """Seconds until run_at, by the database's clock."""
+        if self.is_sqlite:
+            return (int(self.row(run_id)["run_at"]) - time.time_ns() // 1000) / 1e6
+        text = "SELECT extract(epoch FROM run_at - now())::float8 AS s FROM workflow.workflow_run WHERE id = ?"
+        return float(self.sql(text, run_id)[0]["s"])
+
+    def events(self, run_id: UUID) -> list[str]:
+        text = "SELECT event_type FROM workflow.workflow_event WHERE workflow_id = ? ORDER BY id"
+        return [row["event_type"] for row in self.sql(text, run_id)]
+
+    def pause(self, run_id: UUID, *, due: bool = False) -> None:
+        """Pause a leased run, as its worker will once waits exist: no lease, and due only when an event says so."""
+        text = "UPDATE workflow.workflow_run SET status = 'paused', version = version + 1, lease_until = NULL,"
+        self.sql(f"{text} leased_by = NULL, run_at = {self.now if due else 'NULL'} WHERE id = ?", run_id)
+        text = "INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch) SELECT id, 'paused',"
+        self.sql(f"{text} lease_epoch FROM workflow.workflow_run WHERE id = ?", run_id)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def new(type: str = TYPE, payload: str = "null", **rest: Any) -> NewRun:
+    return NewRun(id=rest.pop("id", None) or new_id(), type=type, payload=payload, **rest)
+
+
+async def create(ledger: Ledger, *wanted: NewRun, **one: Any) -> list[UUID]:
+    answers = await ledger.run(runs.create(wanted or [new(**one)]))
+    return [_made(answer) for answer in answers]
+
+
+def _made(answer: Any) -> UUID:
+    if isinstance(answer, Exception):
+        raise answer
+    made: UUID = answer.id
+    return made
+
+
+def offer(type: str = TYPE, priority: int = 100, attempts: int = 3, timeout: float | None = None) -> runs.Offer:
+    return runs.Offer(type, priority, attempts, LEASE_US, None if timeout is None else round(timeout * 1e6))
+
+
+async def claim(ledger: Ledger, *offers: runs.Offer, limit: int = 100, worker: str = "w1", **rest: Any) -> list[Lease]:
+    wanted = offers or (offer(),)
+    rest.setdefault("lane_by_lane", not ledger.has_lateral)
+    return await ledger.run(runs.claim(wanted, limit, worker, **rest))
+
+
+async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
+    """One new run, claimed."""
+    (run_id,) = await create(ledger, type=type, **rest)
+    taken = await claim(ledger, offer(type))
+    return next(lease for lease in taken if lease.id == run_id)
+
+
+async def settle(ledger: Ledger, *endings: Ending) -> list[Outcome]:
+    return await ledger.run(runs.settle(endings))
+
+
+async def get(ledger: Ledger, run_id: UUID) -> Run:
+    (run,) = await ledger.run(runs.get([run_id]))
+    assert run is not None
+    return run
+
+
+async def lanes(ledger: Ledger, *spans: tuple[str, str], **rest: Any) -> list[Lane]:
+    found, _ = await ledger.run(runs.find_lanes(spans or (EVERYTHING,), START, 1000, **rest))
+    return found
+
+
+async def define(ledger: Ledger, name: str, **rest: Any) -> None:
+    await ledger.run(workers.define([Definition(name, **rest)]))
+
+
+async def sweep(ledger: Ledger, *dead: str, limit: int = 100) -> dict[UUID, Status]:
+    return dict(await ledger.run(runs.crash(dead, limit=limit, chance=0.0)))
+
+
+def stub(lease: Lease | UUID, epoch: int = 1, parent_id: UUID | None = None) -> Any:
+    """What an ending needs to know of a lease, with any epoch we like."""
+    run_id = lease if isinstance(lease, UUID) else lease.id
+    return SimpleNamespace(id=run_id, epoch=epoch, parent_id=parent_id)
+
+
+def succeeded(lease: Any) -> Ending:
+    return moves.succeed(lease, "42", elapsed=0.01)
+
+
+def failed(lease: Any) -> Ending:
+    return moves.fail(lease, ERROR, "boom", elapsed=0.01)
+
+
+def retried(lease: Any, delay: float = 0.0) -> Ending:
+    return moves.retry(lease, ERROR, "boom", delay=delay, elapsed=0.01)
+
+
+def released(lease: Any) -> Ending:
+    return moves.release(lease, elapsed=0.01)
+
+
+def overran(lease: Any) -> Ending:
+    return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
+
+
+def check_invariants(row: dict[str, Any]) -> None:
+    """Invariants 1 and 2 of model/moves.py, and what the other CHECKs say."""
+    status = Status(row["status"])
+    assert (row["finished_at"] is not None) == (status in TERMINAL), row
+    assert (row["lease_until"] is not None) == (status is Status.LEASED), row
+    assert (row["leased_by"] is not None) == (status is Status.LEASED), row
+    assert status is not Status.PENDING or row["run_at"] is not None, row
+    assert row["deleted_at"] is None or row["finished_at"] is not None, row
+
+
+def check_path(events: Iterable[str]) -> Status | None:
+    """Walk the events through the law; the state they lead to, or an AssertionError at the first illegal step."""
+    state: Status | None = None
+    for position, event in enumerate(map(EventType, events)):
+        allowed = _next_states(state, event)
+        assert len(allowed) == 1, f"event {position} ({event}) cannot follow state {state}"
+        (state,) = allowed
+    return state
+
+
+def _next_states(state: Status | None, event: EventType) -> set[Status | None]:
+    if event in {EventType.STARTED, EventType.HEARTBEAT}:
+        return {state} if state is Status.LEASED else set()
+    if event is EventType.DELETED:
+        return {state} if state in TERMINAL else set()
+    if event is EventType.PAUSED:
+        return {Status.PAUSED} if state is Status.LEASED else set()
+    found: set[Status | None] = set()
+    for move in MOVES.values():
+        if move.event is event and (state in move.sources or (state is None and not move.sources)):
+            found |= {state} if move.targets == OPEN else set(move.targets)
+    return found
+
+
+def until(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+    """Poll until it is met; a test that waits for something names it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = met()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.005)
