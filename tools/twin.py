@@ -29,8 +29,10 @@ from ..model.errors import InvalidInput
 from ..model.records import Count, Event, Run, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
-from .client import Client, RunId, TriggerOptions
+from .borrowing import must_be_awaited
+from .client import Client
 from .handle import RunHandle
+from .request import RunId, TriggerOptions
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -40,18 +42,28 @@ T = TypeVar("T")
 class _Blocking:
     _client: Client
 
-    def _block(self, work: Coroutine[Any, Any, T], *, inline: bool = False) -> T:
+    def _block(self, work: Coroutine[Any, Any, T], *, on: Any = None) -> T:
         """Run in the engine room, or, on the caller's own connection, right here."""
-        return _inline(work) if inline else self._client._engine.block(work)
+        if on is not None:
+            return _inline(work, on)
+        try:
+            engine = self._client._engine
+        except BaseException:
+            work.close()
+            raise
+        return engine.block(work)
 
 
-def _inline(work: Coroutine[Any, Any, T]) -> T:
+def _inline(work: Coroutine[Any, Any, T], connection: Any) -> T:
+    """A blocking connection never makes the coroutine wait, so its first step is its last."""
     try:
-        work.send(None)
+        if not must_be_awaited(connection):
+            work.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
-    work.close()
+    finally:
+        work.close()
     raise InvalidInput("app.sync needs a blocking connection=; with an async one, await app.trigger(...)")
 
 '''
@@ -162,7 +174,9 @@ def _body(method: ast.AsyncFunctionDef, target: str, returns: str) -> list[str]:
     call = f"{target}.{method.name}({_arguments(method.args)})"
     if returns.startswith("AsyncIterator"):
         return [f"        yield from self._iterate({call})"]
-    inline = ', inline=options.get("connection") is not None' if method.args.kwarg and method.name != "run" else ""
+    if method.name == "close":  # the engine cannot close itself from its own thread
+        return [f"        {target}._shut()"]
+    inline = ', on=options.get("connection")' if method.args.kwarg and method.name != "run" else ""
     blocked = f"self._block({call}{inline})"
     if returns.startswith("list[RunHandle"):
         return [f"        return [SyncRunHandle(self._client, handle) for handle in {blocked}]"]

@@ -9,6 +9,7 @@ Nothing is opened until the first call. `app.sync` is the blocking twin of every
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -16,13 +17,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .client.client import Client
 from .client.sync import SyncClient
-from .config import PREFIXES_VARIABLE
-from .model.duration import Duration, seconds
-from .model.errors import InvalidPolicy, InvalidWorkflow
+from .clock import Clock
+from .config import PREFIXES_VARIABLE, Settings
+from .model.duration import Duration, human, seconds
+from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
@@ -32,7 +34,28 @@ from .worker import Worker, WorkerOptions
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
 
+log = logging.getLogger("simpleworkflow.worker")
+
 START_TIMEOUT = 30.0
+
+
+class WorkerChoices(TypedDict, total=False):
+    """How a worker is to work; every one of them optional."""
+
+    name: str | None
+    """How it calls itself in leases, logs and listings."""
+    prefixes: str | Iterable[str] | None
+    """Serve only types with these prefixes ("billing.,media.*"); WORKER_TYPE_PREFIXES, or everything, unless given."""
+    concurrency: int | None
+    """Runs at a time."""
+    on_unknown: Literal["leave", "fail"]
+    """What to do with routed types that have no handler here: leave them to others, or fail them."""
+    lease: Duration | None
+    """How long it may be silent before its runs are taken over."""
+    poll_every: Duration | None
+    """How often it looks for work when no hint comes."""
+    drain: Duration | None
+    """How long running code may go on after a stop."""
 
 
 class Decorator(Protocol):
@@ -49,8 +72,15 @@ class Decorator(Protocol):
 
 
 class App(Client):
-    def __init__(self, url: str | None = None, **options: Any) -> None:
-        super().__init__(url, **options)
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(url, schema=schema, settings=settings, clock=clock)
         self._registry = Registry()
 
     @cached_property
@@ -106,45 +136,54 @@ class App(Client):
         self._registry.add(workflow)
         return workflow
 
-    def make_worker(
-        self,
-        *,
-        name: str | None = None,
-        prefixes: str | Iterable[str] | None = None,
-        concurrency: int | None = None,
-        on_unknown: Literal["leave", "fail"] = "leave",
-        lease: Duration | None = None,
-        poll_every: Duration | None = None,
-        drain: Duration | None = None,
-        process_ends: bool = False,
-    ) -> Worker:
+    def make_worker(self, *, process_ends: bool = False, **choices: Unpack[WorkerChoices]) -> Worker:
         """A worker for the running event loop, not started yet. Most programs want app.worker() or the command."""
-        if on_unknown not in {"leave", "fail"}:
-            raise InvalidPolicy(f"on_unknown must be 'leave' or 'fail', not {on_unknown!r}")
-        changes: dict[str, Any] = {"concurrency": concurrency}
-        for key, value in (("lease", lease), ("poll_every", poll_every), ("drain", drain)):
-            changes[key] = None if value is None else seconds(value, what=key)
-        settings = replace(self.settings, **{key: value for key, value in changes.items() if value is not None})
-        options = WorkerOptions(
-            name=name, spans=_spans(prefixes), fail_unknown=on_unknown == "fail", process_ends=process_ends
-        )
+        settings, options = self._worker_plan(choices, process_ends)
         return Worker(self._engine.ledger.twin(), self._registry, settings, options)
 
-    def worker(self, **options: Any) -> EmbeddedWorker:
-        """A worker inside this process: `async with app.worker(): ...`. Options as for make_worker.
+    def _worker_plan(self, choices: WorkerChoices, process_ends: bool) -> tuple[Settings, WorkerOptions]:
+        unknown = choices.keys() - WorkerChoices.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"a worker has no option {', '.join(sorted(unknown))}")
+        on_unknown = choices.get("on_unknown", "leave")
+        if on_unknown not in {"leave", "fail"}:
+            raise InvalidPolicy(f"on_unknown must be 'leave' or 'fail', not {on_unknown!r}")
+        changes: dict[str, Any] = {"concurrency": choices.get("concurrency")}
+        for key, value in (("lease", choices.get("lease")), ("poll_every", choices.get("poll_every"))):
+            changes[key] = None if value is None else seconds(value, what=key)
+        drain = choices.get("drain")
+        changes["drain"] = None if drain is None else seconds(drain, what="drain")
+        settings = replace(self.settings, **{key: value for key, value in changes.items() if value is not None})
+        return settings, WorkerOptions(
+            name=choices.get("name"),
+            spans=_spans(choices.get("prefixes")),
+            fail_unknown=on_unknown == "fail",
+            process_ends=process_ends,
+        )
+
+    def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
+        """A worker inside this process: `async with app.worker(): ...`.
 
         It runs on its own thread and event loop, and never touches signal handlers.
         """
-        return EmbeddedWorker(self, options)
+        self._worker_plan(choices, False)  # mistakes are told here, where they were written
+        return EmbeddedWorker(self, choices)
 
-    def lifespan(self, *, worker: bool = False, **options: Any) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-        """For FastAPI(lifespan=app.lifespan(worker=True)) and Starlette: opens with the server, closes with it."""
+    def lifespan(
+        self, *, worker: bool = False, **choices: Unpack[WorkerChoices]
+    ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """For FastAPI(lifespan=app.lifespan(worker=True)) and Starlette: opens with the server, closes with it.
+
+        A database that cannot be used keeps the server from starting: better than failing every request.
+        """
+        self._worker_plan(choices, False)
 
         @asynccontextmanager
         async def span(_: Any) -> AsyncIterator[None]:
             try:
+                await self.check()
                 if worker:
-                    async with self.worker(**options):
+                    async with self.worker(**choices):
                         yield
                 else:
                     yield
@@ -161,17 +200,17 @@ class SyncApp(SyncClient):
         super().__init__(app)
         self._app = app
 
-    def worker(self, **options: Any) -> EmbeddedWorker:
+    def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
         """A worker inside this process: `with app.sync.worker(): ...`."""
-        return EmbeddedWorker(self._app, options)
+        return self._app.worker(**choices)
 
 
 class EmbeddedWorker:
     """A worker on a thread of its own; the same object serves `with` and `async with`."""
 
-    def __init__(self, app: App, options: dict[str, Any]) -> None:
+    def __init__(self, app: App, choices: WorkerChoices) -> None:
         self._app = app
-        self._options = options
+        self._choices = choices
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
@@ -179,24 +218,36 @@ class EmbeddedWorker:
         self._trouble: BaseException | None = None
 
     def start(self) -> None:
+        """Returns when the worker is ready; trouble with the database is raised here, not logged in a thread."""
         if self._thread is not None:
-            raise InvalidPolicy("this worker has been started already")
-        # Database trouble that no waiting can mend (no migration, no driver) is told here, not logged in a thread.
+            raise InvalidPolicy("this worker has been started already; make another one with app.worker()")
         self._app.sync.check()
         self._thread = threading.Thread(target=self._serve, name="simpleworkflow-worker", daemon=True)
         self._thread.start()
-        self._up.wait(START_TIMEOUT)
-        if self._trouble is not None:
-            raise self._trouble
+        in_time = self._up.wait(START_TIMEOUT)
+        if in_time and self._trouble is None:
+            return
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+        self.stop()
+        raise StoreUnavailable(f"the worker was not ready within {human(START_TIMEOUT)}")
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop gracefully and wait for it; bounded by the drain deadline."""
+        """Stop gracefully and wait for it; bounded by the drain deadline. Raises what ended it before, if anything."""
         if self._loop is not None and self._worker is not None and self._thread is not None:
             try:
                 self._loop.call_soon_threadsafe(self._worker.stop)
             except RuntimeError:
                 pass  # it has ended already
             self._thread.join()
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
 
     def _serve(self) -> None:
         try:
@@ -204,12 +255,14 @@ class EmbeddedWorker:
                 self._loop = runner.get_loop()
                 runner.run(self._work())
         except BaseException as error:
+            if self._up.is_set():
+                log.critical("the embedded worker ended; runs wait for another one", exc_info=error)
             self._trouble = error
         finally:
             self._up.set()
 
     async def _work(self) -> None:
-        worker = self._worker = self._app.make_worker(**self._options)
+        worker = self._worker = self._app.make_worker(**self._choices)
         started = asyncio.ensure_future(worker.ready.wait())
         started.add_done_callback(lambda _: self._up.set())
         try:

@@ -8,6 +8,7 @@ it (PostgreSQL uses its own now()); `monotonic` measures how long something took
 from __future__ import annotations
 
 import os
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -54,9 +55,30 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
+_last_id = 0
+_id_guard = threading.Lock()
+
+
 def new_id() -> UUID:
-    """A UUIDv7: time-ordered, so that new rows land at the right edge of every index."""
+    """A UUIDv7: time-ordered, so that new rows land at the right edge of every index.
+
+    Identities made in one millisecond by one process still grow, so that runs triggered together keep their order.
+    """
+    global _last_id
     milliseconds = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10))
-    head = (milliseconds << 16) | 0x7000 | (random >> 68)
-    return UUID(int=(head << 64) | 0x8000000000000000 | (random & 0x3FFFFFFFFFFFFFFF))
+    random = int.from_bytes(os.urandom(10)) >> 6
+    with _id_guard:
+        fresh = (milliseconds << 74) | random
+        if fresh <= _last_id:
+            fresh = _last_id + 1 + (random & 0xFFFFFFFF)
+        _last_id = fresh
+    head, tail = fresh >> 62, fresh & 0x3FFFFFFFFFFFFFFF
+    return UUID(int=((head >> 12) << 80) | 0x7 << 76 | (head & 0xFFF) << 64 | 0x2 << 62 | tail)
+
+
+def _renew_guard() -> None:
+    global _id_guard
+    _id_guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_guard)

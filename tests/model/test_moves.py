@@ -29,9 +29,9 @@ ENDINGS = {
 
 
 def test_open_and_terminal_states_divide_all_states() -> None:
-    assert OPEN | TERMINAL == set(Status)
+    assert set(Status) == OPEN | TERMINAL
     assert not OPEN & TERMINAL
-    assert CLAIMABLE == OPEN - {Status.LEASED}
+    assert OPEN - {Status.LEASED} == CLAIMABLE
     assert {status for status in Status if status.is_terminal} == TERMINAL
 
 

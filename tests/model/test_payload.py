@@ -711,7 +711,7 @@ def test_foreign_duplicates_and_big_integers_are_readable() -> None:
 
 
 def test_the_decoder_of_a_type_is_built_once() -> None:
-    from simpleworkflow.model.payload import _decoder
+    from simpleworkflow.model.payload_reading import _decoder
 
     assert _decoder(list[Line]) is _decoder(list[Line])
     assert _decoder(Literal[1]) is not _decoder(Literal[True])  # type: ignore[comparison-overlap]

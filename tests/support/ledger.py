@@ -7,11 +7,12 @@ of a run into the past, which both databases understand alike, because due-ness 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -25,6 +26,9 @@ from simpleworkflow.model.records import Definition, Lane, Lease, NewRun, Run
 from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import runs, workers
+from simpleworkflow.store.protocol import Operation
+
+T = TypeVar("T")
 
 TYPE = "test.work.v1"
 ERROR = '{"type":"Boom","message":"boom"}'
@@ -223,3 +227,19 @@ def until(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
             return value
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
         time.sleep(0.005)
+
+
+async def eventually(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+    """The same for tests whose event loop must go on meanwhile."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = met()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        await asyncio.sleep(0.005)
+
+
+def repeated(operation: Operation[T]) -> Operation[T]:
+    """The operation as a driver repeats it when an earlier try may have committed unseen."""
+    return Operation(operation.name, operation.mode, lambda: operation.steps(repeated=True), False)

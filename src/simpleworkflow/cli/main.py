@@ -12,11 +12,43 @@ from typing import Any, NoReturn
 import click
 
 from ..config import URL_VARIABLE
-from ..model.errors import SimpleWorkflowError
+from ..model.duration import seconds
+from ..model.errors import InvalidDuration, InvalidName, InvalidURL, SimpleWorkflowError
+from ..model.names import span_of_prefix
+
+
+def _check_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from ..store.url import parse_url
+
+    if value is not None:
+        try:
+            parse_url(value)
+        except InvalidURL as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _check_duration(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            seconds(value, what="duration")
+        except InvalidDuration as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _check_prefixes(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for prefix in value:
+        try:
+            span_of_prefix(prefix)
+        except InvalidName as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
 
 url_option = click.option(
     "--url",
-    envvar=URL_VARIABLE,
+    callback=_check_url,
     help=f"The database: a SQLite file or postgresql://…; {URL_VARIABLE} or simpleworkflow.db unless given.",
 )
 
@@ -45,14 +77,22 @@ def main() -> None:
 
 @main.command()
 @click.argument("target", metavar="MODULE:APP")
-@url_option
+@click.option("--url", callback=_check_url, help="Another database than the App's own.")
 @click.option("--name", help="How this worker calls itself.")
 @click.option(
-    "--prefix", "prefixes", multiple=True, help="Serve only types with this prefix, such as billing.*; repeatable."
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    callback=_check_prefixes,
+    help="Serve only types with this prefix, such as billing.*; repeatable.",
 )
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs at a time (100).")
-@click.option("--lease", help='How long this worker may be silent before its runs are taken over ("30s").')
-@click.option("--drain", help='How long running code may go on after a stop ("20s").')
+@click.option(
+    "--lease",
+    callback=_check_duration,
+    help='How long this worker may be silent before its runs are taken over ("30s").',
+)
+@click.option("--drain", callback=_check_duration, help='How long running code may go on after a stop ("20s").')
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])

@@ -56,12 +56,14 @@ async def _serve(app: App, options: dict[str, Any]) -> bool:
 def load_app(target: str) -> App:
     """The App behind module:name; `module` alone means module:app."""
     module_name, _, name = target.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        fail(f"{module_name!r} is not a module; name it as in `import orders.work`: orders.work:app", 2)
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            fail(f"there is no module {module_name!r} here; name it as in `import {module_name}`", 2)
+            fail(f"there is no module {module_name!r} in {os.getcwd()} or among the installed packages", 2)
         raise
     found = getattr(module, name or "app", None)
     if not isinstance(found, App):

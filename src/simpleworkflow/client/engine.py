@@ -3,11 +3,16 @@
 An App can be called from any loop, any thread and after a fork because none of them ever touches a connection:
 calls hop into this thread and their answers hop back. It starts with the first call and is a daemon, so a program
 that forgets to close its App still ends.
+
+Closing is where threads hang: a call that slips in after the last look would wait for a loop that no longer turns. So
+entering and closing share one gate, whoever is inside gets a moment to finish, and whoever is not done then is told
+that the App was closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import threading
@@ -16,11 +21,13 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..config import Settings
+from ..model.duration import human
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.records import Created, NewRun
 from ..runtime.batch import Batcher
 from ..runtime.hints import Hint, Hinter
 from ..store import Ledger, open_ledger
+from ..store.migrate import Applied
 from ..store.operations import runs
 from ..store.protocol import Operation
 from .waiting import Waiters
@@ -30,6 +37,9 @@ log = logging.getLogger("simpleworkflow.client")
 T = TypeVar("T")
 INTAKE_BATCH = 500
 KEYED_BATCH = 100
+CLOSE_GRACE = 5.0
+TIMEOUT_GRACE = 1.0
+CLOSED = "this App was closed meanwhile; the next call opens it again"
 
 _inherited: list[Engine] = []
 """Engines of a parent process: kept alive so that no destructor touches the parent's sockets and files."""
@@ -41,6 +51,7 @@ class Engine:
         self.settings = settings
         self.ledger: Ledger = open_ledger(url, schema=schema, clock=clock)
         self.loop = asyncio.new_event_loop()
+        self._gate = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="simpleworkflow-engine", daemon=True)
         self.hinter = Hinter(self.ledger)
@@ -58,33 +69,52 @@ class Engine:
 
     async def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the engine room and wait for it without blocking the caller's loop."""
-        if self._closed:
-            raise StoreUnavailable("this App is closed")
         if asyncio.get_running_loop() is self.loop:
             return await work()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self.loop))
+        inside = self._enter(work())
+        try:
+            return await asyncio.wrap_future(inside)
+        except asyncio.CancelledError:
+            if self._closed and not _is_being_cancelled():
+                raise StoreUnavailable(CLOSED) from None
+            raise
 
     def block(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the engine room and block the calling thread until it is done."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("app.sync cannot be called from inside the App's own event loop; await the App instead")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        inside = self._enter(work)
         try:
-            return future.result()
+            return inside.result()
+        except concurrent.futures.CancelledError:
+            raise StoreUnavailable(CLOSED) from None
         except BaseException:
-            future.cancel()
+            inside.cancel()
             raise
+
+    def _enter(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        with self._gate:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise StoreUnavailable(CLOSED)
 
     async def run(self, operation: Operation[T]) -> T:
         timeout = self.settings.store_timeout
-        return await self.call(lambda: self.ledger.run(operation, timeout=timeout))
+        return await self.call(lambda: self._in_time(self.ledger.run(operation, timeout=timeout)))
+
+    async def check(self) -> None:
+        await self.call(lambda: self._in_time(self.ledger.check()))
+
+    async def migration_status(self) -> list[Applied]:
+        return await self.call(lambda: self._in_time(self.ledger.migration_status()))
 
     async def create(self, new: Sequence[NewRun]) -> list[Created | SimpleWorkflowError]:
         """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
         if len(new) == 1:
             intake = self._keyed if new[0].idempotency_key is not None else self._intake
-            return [await self.call(lambda: _wait(intake.submit(new[0])))]
+            return [await self.call(lambda: _submit(intake, new[0]))]
         answers: list[Created | SimpleWorkflowError] = []
         for start in range(0, len(new), INTAKE_BATCH):
             chunk = list(new[start : start + INTAKE_BATCH])
@@ -92,9 +122,19 @@ class Engine:
         return answers
 
     async def _create(self, new: list[NewRun]) -> Sequence[Created | SimpleWorkflowError]:
-        answers = await self.ledger.run(runs.create(new), timeout=self.settings.store_timeout)
+        timeout = self.settings.store_timeout
+        answers = await self._in_time(self.ledger.run(runs.create(new), timeout=timeout))
         self.hinter.tell(Hint.READY)
         return answers
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        """The store keeps its own deadline and knows best what went wrong; this one catches what has none."""
+        try:
+            async with asyncio.timeout(self.settings.store_timeout + TIMEOUT_GRACE):
+                return await work
+        except TimeoutError:
+            limit = human(self.settings.store_timeout)
+            raise StoreUnavailable(f"{self.ledger.url} did not answer within {limit}") from None
 
     async def tell(self, kind: Hint) -> None:
         async def send() -> None:
@@ -102,21 +142,32 @@ class Engine:
 
         await self.call(send)
 
-    async def close(self) -> None:
-        """Close connections and end the thread; safe from any loop but the engine's own."""
-        if self._closed:
-            return
+    def close(self) -> None:
+        """Close connections and end the thread. Blocks for a moment; from any thread but the engine's own."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            shut = asyncio.run_coroutine_threadsafe(self._shut(), self.loop)
+        try:
+            shut.result()
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(CLOSE_GRACE)
+            if not self.loop.is_running():
+                self.loop.close()
 
-        async def shut() -> None:
-            await self.waiters.close()
-            await self.hinter.stop()
-            await self.ledger.close()
-
-        await self.call(shut)
-        self._closed = True
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        await asyncio.to_thread(self._thread.join, 5.0)
-        self.loop.close()
+    async def _shut(self) -> None:
+        await self.waiters.close()
+        await self.hinter.stop()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, late = await asyncio.wait(others, timeout=CLOSE_GRACE)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=1.0)
+        await self.ledger.close()
 
     def is_inherited(self) -> bool:
         """Whether this engine belongs to a parent process: forked children must start their own."""
@@ -130,5 +181,11 @@ class Engine:
         return self._closed
 
 
-async def _wait(future: Awaitable[T]) -> T:
-    return await future
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _submit(intake: Batcher[NewRun, Created | SimpleWorkflowError], new: NewRun) -> Created | SimpleWorkflowError:
+    """Inside the engine's loop, where the batcher lives."""
+    return await intake.submit(new)

@@ -9,7 +9,7 @@ from ..model.records import Run, WorkerInfo
 from ..model.states import Status
 
 
-def explain(run: Run, workers: Sequence[WorkerInfo]) -> str:
+def explain(run: Run, workers: Sequence[WorkerInfo], *, now: datetime, is_enabled: bool = True) -> str:
     name = f"run {run.id} ({run.type})"
     if run.is_finished:
         because = f": {run.last_error}" if run.last_error and run.status is not Status.SUCCEEDED else ""
@@ -18,16 +18,28 @@ def explain(run: Run, workers: Sequence[WorkerInfo]) -> str:
         because = f" ({run.hold_reason})" if run.hold_reason else ""
         return f"{name} is held by an operator since {_when(run.held_at)}{because}; it goes on when resumed"
     if run.status is Status.LEASED:
-        return f"{name} is running on {run.leased_by}; its lease lasts until {_when(run.lease_until)}"
+        return f"{name} is running on {run.leased_by}; {_lease(run, now)}"
     if run.status is Status.PAUSED and run.run_at is None:
         return f"{name} is paused and waits for an event"
     routed = [w for w in workers if w.serves(run.type)]
     wait = f"is {run.status} and due at {_when(run.run_at)}"
-    tried = f" after {run.attempt} failed attempts, the last with: {run.last_error}" if run.attempt else ""
+    tried = f" after {_times(run.attempt)}, the last with: {run.last_error}" if run.attempt else ""
+    if not is_enabled:
+        return f"{name} {wait}{tried}, but its type is disabled (workflow_registry.is_enabled is false)"
     if not routed:
         alive = ", ".join(w.name for w in workers) or "none at all"
         return f"{name} {wait}{tried}, but no live worker serves its type (alive: {alive})"
     return f"{name} {wait}{tried}; it is served by {', '.join(w.name for w in routed[:3])}"
+
+
+def _lease(run: Run, now: datetime) -> str:
+    if run.lease_until is not None and run.lease_until < now:
+        return f"its lease ended at {_when(run.lease_until)}, so the next sweep of any live worker takes it back"
+    return f"its lease lasts until {_when(run.lease_until)}"
+
+
+def _times(attempts: int) -> str:
+    return "1 failed attempt" if attempts == 1 else f"{attempts} failed attempts"
 
 
 _ENDS = {

@@ -51,13 +51,24 @@ class RunHandle(Generic[O]):
         return await self._client.events(self.id)
 
     async def cancel(self, reason: str | None = None) -> Run:
+        """Cancel it at once."""
         return await self._client.cancel(self.id, reason=reason)
 
     async def hold(self, reason: str | None = None) -> Run:
+        """Stop it from going on until resumed."""
         return await self._client.hold(self.id, reason=reason)
 
     async def resume(self) -> Run:
+        """Lift a hold, nothing else."""
         return await self._client.resume(self.id)
+
+    async def retry(self) -> Run:
+        """Run it again from a finished state."""
+        return await self._client.retry(self.id)
+
+    async def delete(self, reason: str | None = None) -> Run:
+        """Soft-delete it; cancelled first when it is open."""
+        return await self._client.delete(self.id, reason=reason)
 
     async def explain(self) -> str:
         """One sentence: what it is doing, or what it waits for."""

@@ -12,8 +12,10 @@ from ..model.errors import InvalidInput
 from ..model.records import Count, Event, Run, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
-from .client import Client, RunId, TriggerOptions
+from .borrowing import must_be_awaited
+from .client import Client
 from .handle import RunHandle
+from .request import RunId, TriggerOptions
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -23,18 +25,28 @@ T = TypeVar("T")
 class _Blocking:
     _client: Client
 
-    def _block(self, work: Coroutine[Any, Any, T], *, inline: bool = False) -> T:
+    def _block(self, work: Coroutine[Any, Any, T], *, on: Any = None) -> T:
         """Run in the engine room, or, on the caller's own connection, right here."""
-        return _inline(work) if inline else self._client._engine.block(work)
+        if on is not None:
+            return _inline(work, on)
+        try:
+            engine = self._client._engine
+        except BaseException:
+            work.close()
+            raise
+        return engine.block(work)
 
 
-def _inline(work: Coroutine[Any, Any, T]) -> T:
+def _inline(work: Coroutine[Any, Any, T], connection: Any) -> T:
+    """A blocking connection never makes the coroutine wait, so its first step is its last."""
     try:
-        work.send(None)
+        if not must_be_awaited(connection):
+            work.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
-    work.close()
+    finally:
+        work.close()
     raise InvalidInput("app.sync needs a blocking connection=; with an async one, await app.trigger(...)")
 
 
@@ -73,13 +85,24 @@ class SyncRunHandle(_Blocking, Generic[O]):
         return self._block(self._handle.events())
 
     def cancel(self, reason: str | None = None) -> Run:
+        """Cancel it at once."""
         return self._block(self._handle.cancel(reason))
 
     def hold(self, reason: str | None = None) -> Run:
+        """Stop it from going on until resumed."""
         return self._block(self._handle.hold(reason))
 
     def resume(self) -> Run:
+        """Lift a hold, nothing else."""
         return self._block(self._handle.resume())
+
+    def retry(self) -> Run:
+        """Run it again from a finished state."""
+        return self._block(self._handle.retry())
+
+    def delete(self, reason: str | None = None) -> Run:
+        """Soft-delete it; cancelled first when it is open."""
+        return self._block(self._handle.delete(reason))
 
     def explain(self) -> str:
         """One sentence: what it is doing, or what it waits for."""
@@ -121,18 +144,31 @@ class SyncClient(_Blocking):
     def trigger(self, workflow: Any, input: Any = None, /, **options: Unpack[TriggerOptions]) -> SyncRunHandle[Any]:
         """Accept one run; when this returns it survives the loss of everything but the database's disk."""
         return SyncRunHandle(
-            self._client,
-            self._block(self._client.trigger(workflow, input, **options), inline=options.get("connection") is not None),
+            self._client, self._block(self._client.trigger(workflow, input, **options), on=options.get("connection"))
         )
 
+    @overload
     def trigger_many(
-        self, workflow: Workflow[I, O] | str, inputs: Iterable[I], /, **options: Unpack[TriggerOptions]
-    ) -> list[SyncRunHandle[O]]:
-        """Accept one run per input, in few statements."""
+        self, workflow: Workflow[I, O], inputs: Iterable[I], /, **options: Unpack[TriggerOptions]
+    ) -> list[SyncRunHandle[O]]: ...
+
+    @overload
+    def trigger_many(
+        self, workflow: str, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
+    ) -> list[SyncRunHandle[Any]]: ...
+
+    def trigger_many(
+        self, workflow: Any, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
+    ) -> list[SyncRunHandle[Any]]:
+        """Accept one run per input, in few statements, in the order given.
+
+        Every input is checked before the first run is created. Many hundreds are sent in several statements: when the
+        database fails in between, the first ones exist. Inside your own transaction (connection=) it is all or none.
+        """
         return [
             SyncRunHandle(self._client, handle)
             for handle in self._block(
-                self._client.trigger_many(workflow, inputs, **options), inline=options.get("connection") is not None
+                self._client.trigger_many(workflow, inputs, **options), on=options.get("connection")
             )
         ]
 
@@ -194,7 +230,7 @@ class SyncClient(_Blocking):
         )
 
     def events(self, run_id: RunId) -> list[Event]:
-        """A run's audit trail, oldest first."""
+        """A run's audit trail, oldest first; RunNotFound when there is no such run."""
         return self._block(self._client.events(run_id))
 
     def events_since(self, instant: datetime, *, after: int = 0, limit: int = 1000) -> list[Event]:
@@ -254,8 +290,9 @@ class SyncClient(_Blocking):
         return self._block(self._client.migrate_down(count))
 
     def migration_status(self) -> list[Applied]:
+        """Every migration of this version, and when it was applied."""
         return self._block(self._client.migration_status())
 
     def close(self) -> None:
         """Close connections. The next call opens them again."""
-        self._block(self._client.close())
+        self._client._shut()

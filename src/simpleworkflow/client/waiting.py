@@ -1,6 +1,6 @@
 """Waiting for runs to finish: one listener and one query for everybody who waits in this process.
 
-Hints make it quick; a slow poll makes it certain.
+Hints make it quick; a slow poll makes it certain. Closing tells everybody who still waits, so that no thread hangs.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ class Waiters:
                     future.set_result(None)
 
     async def close(self) -> None:
+        for future in [future for waiting in self._waiting.values() for future in waiting]:
+            if not future.done():
+                future.set_exception(StoreUnavailable("this App was closed while waiting for a run; the run goes on"))
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -11,6 +11,7 @@ we do not: a duplicate key gives the existing id, a cancelled run stays cancelle
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -21,11 +22,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..app import App
-from ..model.errors import InvalidPolicy
-from ..model.retry import Retry
+from ..clock import monotonic
+from ..config import PREFIXES_VARIABLE
+from ..model.errors import InvalidPolicy, StoreUnavailable
+from ..model.states import Status
 from ..runtime.context import SyncContext
 
 __all__ = ["Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"]
+
+LOOK_EVERY = 1.0
+"""How often is_cancelled() may ask the database: executors call it in tight loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,10 @@ def _aware(instant: datetime) -> datetime:
 class WorkflowRun:
     """What an executor sees of its run."""
 
-    def __init__(self, ctx: SyncContext, payload: Any) -> None:
+    def __init__(self, app: App, ctx: SyncContext, payload: Any) -> None:
+        self._app = app
         self._ctx = ctx
+        self._looked = float("-inf")
         self.id = str(ctx.run_id)
         self.type = ctx.type
         self.payload = payload
@@ -90,7 +98,17 @@ class WorkflowRun:
         self._ctx.heartbeat(duration_seconds)
 
     def is_cancelled(self) -> bool:
-        return self._ctx.is_cancelled()
+        """Whether to stop. As in the seed the database is asked, so that a plain UPDATE is seen without delay."""
+        if self._ctx.is_cancelled():
+            return True
+        if monotonic() - self._looked < LOOK_EVERY:
+            return False
+        try:
+            cancelled = self._app.sync.get(self.id).status is Status.CANCELLED
+        except StoreUnavailable:
+            cancelled = False
+        self._looked = monotonic()
+        return cancelled
 
 
 class WorkflowExecutor(ABC):
@@ -134,23 +152,28 @@ class IntentPoller:
             "concurrency": concurrency,
             "on_unknown": "fail",
         }
-        self._prefixes = type_prefixes
+        self._prefixes = type_prefixes if type_prefixes is not None else os.environ.get(PREFIXES_VARIABLE)
         self._stop = threading.Event()
 
     def register_executor(self, workflow_type: str, executor: WorkflowExecutor) -> None:
         def execute(ctx: SyncContext, payload: Any) -> Any:
-            return executor.execute(WorkflowRun(ctx, payload))
+            return executor.execute(WorkflowRun(self._app, ctx, payload))
 
-        self._app.workflow(workflow_type, retry=Retry())(execute)
+        self._app.workflow(workflow_type)(execute)
         self._types.append(workflow_type)
 
     def start(self) -> None:
         """Poll until stop() or, in the main thread, SIGTERM or Ctrl-C."""
         if not self._types:
             raise InvalidPolicy("register at least one executor before start()")
-        options = {**self._options, "prefixes": self._prefixes if self._prefixes is not None else self._types}
-        with stop_on_signals(self._stop), self._app.sync.worker(**options):
-            self._stop.wait()
+        prefixes = self._prefixes or self._types
+        try:
+            with stop_on_signals(self._stop), self._app.sync.worker(**self._options, prefixes=prefixes) as worker:
+                while worker.is_alive and not self._stop.wait(1.0):
+                    pass
+        finally:
+            self._stop.clear()
+            self._app.sync.close()
 
     def stop(self) -> None:
         """Stop gracefully; start() returns when running executors are done."""

@@ -19,7 +19,6 @@ class Stage(Protocol):
 
     lease: Lease
 
-    @property
     def is_stopping(self) -> bool: ...
 
     def heartbeat(self, lease: float) -> Awaitable[None]: ...
@@ -60,7 +59,7 @@ class _Identity:
 
     def is_cancelled(self) -> bool:
         """Whether this execution should stop: cancelled, lost, out of time, or the worker is shutting down."""
-        return self._stage.is_stopping
+        return self._stage.is_stopping()
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

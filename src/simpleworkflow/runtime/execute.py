@@ -71,6 +71,7 @@ class Execution:
         self._max_payload = max_payload
         self._loop = asyncio.get_running_loop()
         self._ended = False
+        self._told = False
         self._deadline: asyncio.TimerHandle | None = None
         self._root: asyncio.Task[Ending | None] | None = None
 
@@ -83,9 +84,10 @@ class Execution:
         self._root = self._loop.create_task(self._perform(), name=name, context=context)
         self._root.add_done_callback(self._root_done)
 
-    @property
     def is_stopping(self) -> bool:
-        return self.reason is not None
+        """For user code: what it returns after a yes counts for nothing, since it may have stopped half way."""
+        self._told = self._told or self.reason is not None
+        return self._told
 
     @property
     def elapsed(self) -> float:
@@ -101,6 +103,13 @@ class Execution:
             self._end(self._stopped_ending())
         if self.workflow.is_async:
             self._cancel_all(0.0)
+
+    @property
+    def _is_void(self) -> bool:
+        """Whether user code was interrupted: cancelled, told to stop, or no longer the owner."""
+        if self.reason in {Stop.LOST, Stop.DEADLINE}:
+            return True
+        return self.reason is not None and (self.workflow.is_async or self._told)
 
     def _cancel_all(self, waited: float) -> None:
         alive = [task for task in (self._root, *self.tasks) if task is not None and not task.done()]
@@ -143,7 +152,7 @@ class Execution:
         try:
             value = self._input()
             result = await self._call(value)
-            if self.reason is not None:
+            if self._is_void:
                 return self._stopped_ending()
             return moves.succeed(self.lease, self._output(result), elapsed=self.elapsed)
         except asyncio.CancelledError as error:
@@ -153,7 +162,7 @@ class Execution:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            if self.reason is not None:
+            if self._is_void:
                 return self._stopped_ending()
             return self._failed(error)
 
@@ -208,6 +217,7 @@ class Execution:
 
     def heartbeat_blocking(self, lease: float) -> None:
         if self.reason is Stop.LOST:
+            self._told = True
             raise ExecutionStopped
         if not asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop).result():
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)

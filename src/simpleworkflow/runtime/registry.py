@@ -7,6 +7,7 @@ nothing is imported because of them.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -76,8 +77,6 @@ def make_workflow(name: str | None, handler: Any, options: Options, locals_: dic
     hints = _hints(label, handler, locals_)
     parameters = _check_parameters(label, handler, is_async, hints)
     takes_input = len(parameters) == 2
-    if options.concurrency is not None and options.concurrency < 1:
-        raise InvalidPolicy(f"{label}: concurrency must be at least 1, not {options.concurrency}")
     if not isinstance(options.retry, Retry):
         raise InvalidPolicy(f"{label}: retry must be a Retry(...), not {options.retry!r}")
     return Workflow(
@@ -88,13 +87,20 @@ def make_workflow(name: str | None, handler: Any, options: Options, locals_: dic
         handler=handler,
         is_async=is_async,
         retry=options.retry,
-        timeout=None if options.timeout is None else seconds(options.timeout, what=f"timeout of {label}"),
+        timeout=None if options.timeout is None else _timeout(options.timeout, label),
         lease=None if options.lease is None else _lease(options.lease, label),
-        concurrency=options.concurrency,
-        dead_letter=None if options.dead_letter is None else check_type(options.dead_letter),
-        on_cancel=None if options.on_cancel is None else check_type(options.on_cancel),
+        concurrency=None if options.concurrency is None else _concurrency(options.concurrency, label),
+        dead_letter=_other("dead_letter", options.dead_letter, type_name),
+        on_cancel=_other("on_cancel", options.on_cancel, type_name),
         description=inspect.getdoc(handler),
     )
+
+
+def _timeout(value: Duration, label: str) -> float:
+    timeout = seconds(value, what=f"timeout of {label}")
+    if timeout == 0:
+        raise InvalidPolicy(f"{label}: a timeout of zero ends every run before it starts; leave it out for none")
+    return timeout
 
 
 def _lease(value: Duration, label: str) -> float:
@@ -104,9 +110,23 @@ def _lease(value: Duration, label: str) -> float:
     return lease
 
 
+def _concurrency(value: Any, label: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidPolicy(f"{label}: concurrency must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _other(option: str, name: str | None, own: str) -> str | None:
+    if name is None:
+        return None
+    if check_type(name) == own:
+        raise InvalidPolicy(f"{own}: {option} names the workflow itself; its failures would start it for ever")
+    return name
+
+
 def _check_callable(name: str | None, handler: Any) -> str:
     label = getattr(handler, "__qualname__", repr(handler))
-    if inspect.isclass(handler) or not callable(handler):
+    if not inspect.isroutine(handler) and not isinstance(handler, functools.partial):
         raise InvalidWorkflow(f"{label} cannot be a workflow: write a function, async def or def, that takes ctx first")
     if getattr(handler, "__name__", "") == "<lambda>":
         raise InvalidWorkflow("a lambda cannot be a workflow: it has no name to find it by after a restart; use def")
@@ -121,30 +141,55 @@ def _check_parameters(label: str, handler: Any, is_async: bool, hints: dict[str,
     parameters = list(inspect.signature(handler).parameters.values())
     needed = [p for p in parameters if p.kind in _POSITIONAL]
     odd = [p for p in parameters if p.kind not in _POSITIONAL and p.default is inspect.Parameter.empty]
-    kind = "async def" if is_async else "def"
-    example = f"{kind} {getattr(handler, '__name__', 'handler')}(ctx: swf.{'Context' if is_async else 'SyncContext'}, order: Order)"
+    example = _example(handler, is_async)
     if not needed:
         raise InvalidWorkflow(
             f"{label} takes no ctx: the first parameter of a workflow is its context; write {example}"
         )
+    if any(hints.get(p.name) in (Context, SyncContext) for p in needed[1:]):
+        raise InvalidWorkflow(f"{label}: ctx must come first (a method cannot be a workflow); write {example}")
     if len(needed) > 2 or odd:
         raise InvalidWorkflow(
             f"{label} takes {len(needed) - 1 + len(odd)} inputs: a workflow has at most one, and it is the payload; "
             f"put the values into one dataclass or dict: {example}"
         )
-    wrong = SyncContext if is_async else Context
-    if hints.get(needed[0].name) is wrong:
-        right = "Context" if is_async else "SyncContext"
-        raise InvalidWorkflow(f"{label} is written with {kind}, so its ctx is a swf.{right}, not swf.{wrong.__name__}")
+    if len(needed) == 2 and needed[1].default is not inspect.Parameter.empty:
+        raise InvalidWorkflow(
+            f"{label}: {needed[1].name} has a default, but the input of a run is always stored; drop the default"
+        )
+    _check_context(label, needed[0].name, hints, is_async, example)
     return needed
 
 
-def _hints(label: str, handler: Any, locals_: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(handler, localns=locals_, include_extras=True)
-    except NameError as error:
+def _example(handler: Any, is_async: bool) -> str:
+    name = getattr(handler, "__name__", "handler")
+    return f"async def {name}(ctx: swf.Context, order: Order)" if is_async else f"def {name}(ctx: swf.SyncContext)"
+
+
+def _check_context(label: str, name: str, hints: dict[str, Any], is_async: bool, example: str) -> None:
+    """Unannotated is believed; annotated as anything that is no context is a handler that forgot its ctx."""
+    right, wrong = (Context, SyncContext) if is_async else (SyncContext, Context)
+    hint = hints.get(name, Any)
+    if hint is wrong:
+        kind = "async def" if is_async else "def"
         raise InvalidWorkflow(
-            f"{label}: an annotation cannot be resolved ({error}); import or define it first"
+            f"{label} is written with {kind}, so its ctx is a swf.{right.__name__}, not swf.{wrong.__name__}"
+        )
+    if hint is not Any and not (isinstance(hint, type) and issubclass(right, hint)):
+        shown = getattr(hint, "__name__", hint)
+        raise InvalidWorkflow(
+            f"{label} takes no ctx: its first parameter is {name}: {shown}, but the first parameter of a workflow is "
+            f"its context; write {example}"
+        )
+
+
+def _hints(label: str, handler: Any, locals_: dict[str, Any]) -> dict[str, Any]:
+    function = handler.func if isinstance(handler, functools.partial) else handler
+    try:
+        return get_type_hints(function, localns=locals_, include_extras=True)
+    except (NameError, AttributeError, SyntaxError) as error:
+        raise InvalidWorkflow(
+            f"{label}: an annotation cannot be resolved ({error}); import or define it first, outside TYPE_CHECKING"
         ) from error
     except TypeError:
         return {}

@@ -100,7 +100,10 @@ def _parse(text: str, where: str) -> list[_Source]:
             continue
         if not found:
             raise CatalogError(f"{where}: `-- {key}:` before the first `-- name:`")
-        _annotate(found[-1], key, value)
+        try:
+            _annotate(found[-1], key, value)
+        except (ValueError, IndexError):
+            raise CatalogError(f"{where}: {found[-1].name}: cannot read `-- {key}: {value}`") from None
     return found
 
 
@@ -108,7 +111,7 @@ def _annotate(source: _Source, key: str, value: str) -> None:
     if key == "batch":
         match = _BATCH.match(value)
         if match is None:
-            raise CatalogError(f"{source.where}: {source.name}: cannot read batch {value!r}")
+            raise ValueError(value)
         columns = tuple((c.split()[0], c.split()[1]) for c in match[2].split(","))
         source.batches[match[1]] = columns
     elif key == "param":
@@ -127,6 +130,8 @@ def _annotate(source: _Source, key: str, value: str) -> None:
 def _resolve(source: _Source, sources: dict[str, _Source]) -> _Source:
     if source.like is None:
         return source
+    if source.like not in sources:
+        raise CatalogError(f"{source.where}: {source.name} is like {source.like}, which is nowhere")
     model = _resolve(sources[source.like], sources)
     body = model.body
     for old, new in source.replacing or []:
@@ -206,6 +211,8 @@ def _expand_us(body: str, dialect: str) -> str:
             raise CatalogError("us() cannot be nested")
         depth, end = 1, match.end()
         while depth:
+            if end == len(body):
+                raise CatalogError(f"a us( is never closed: {body[match.start() :][:60]}")
             depth += {"(": 1, ")": -1}.get(body[end], 0)
             end += 1
         inner = body[match.end() : end - 1]

@@ -39,6 +39,7 @@ from .sweep import Sweeper
 log = logging.getLogger("simpleworkflow.worker")
 
 STOP_GRACE = 2.0
+CLAIM_GRACE = 1.0
 FLUSH_GRACE = 3.0
 
 
@@ -65,10 +66,12 @@ class Worker:
         self._executions: dict[UUID, Execution] = {}
         self._by_type: Counter[str] = Counter()
         self._suspect: UUID | None = None
+        self._suspects_after = 0.0
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
         )
+        self._claiming: asyncio.Task[list[Lease]] | None = None
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -84,6 +87,9 @@ class Worker:
             self._hurry.set()
         self._stopping.set()
         self._wake.set()
+        if self._claiming is not None:
+            # A claim that the database does not answer must not hold up the stop.
+            asyncio.get_running_loop().call_later(CLAIM_GRACE, self._claiming.cancel)
 
     async def run(self) -> None:
         """Work until stopped."""
@@ -133,28 +139,33 @@ class Worker:
                 await pause_unless(self._stopping, 1.0)
 
     async def _claim_until_stopped(self) -> None:
-        suspects_after = 0.0
         while not self._stopping.is_set():
             self._wake.clear()
             free = min(self._settings.concurrency - len(self._executions), self._journal.room)
             taken: list[Lease] = []
-            try:
-                if free > 0:
-                    taken = await self._claimer.claim(free, self._room_by_type())
-                if free > len(taken) and self._suspect is None and monotonic() >= suspects_after:
-                    suspects = await self._claimer.claim_suspect()
-                    suspects_after = 0.0 if suspects else monotonic() + self._settings.poll_every / 2
-                    taken += suspects
-            except StoreUnavailable as error:
-                log.warning("nothing can be claimed: %s", error)
-            except Exception:
-                log.exception("claiming went wrong and will be tried again")
+            if free > 0:
+                self._claiming = self._loop.create_task(self._claim(free))
+                await asyncio.wait({self._claiming})
+                taken = [] if self._claiming.cancelled() else self._claiming.result()
             for lease in taken:
                 self._begin(lease)
             if len(taken) < free or free <= 0:
                 await pause_unless(self._wake, self._settings.poll_every)
-            else:
-                await asyncio.sleep(0)
+
+    async def _claim(self, free: int) -> list[Lease]:
+        """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
+        taken: list[Lease] = []
+        try:
+            taken += await self._claimer.claim(free, self._room_by_type())
+            if free > len(taken) and self._suspect is None and monotonic() >= self._suspects_after:
+                suspects = await self._claimer.claim_suspect()
+                self._suspects_after = 0.0 if suspects else monotonic() + self._settings.poll_every / 2
+                taken += suspects
+        except StoreUnavailable as error:
+            log.warning("nothing can be claimed: %s", error)
+        except Exception:
+            log.exception("claiming went wrong and will be tried again")
+        return taken
 
     def _room_by_type(self) -> dict[str, int]:
         capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)

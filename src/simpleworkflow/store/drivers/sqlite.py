@@ -45,7 +45,19 @@ _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _INSTANTS = frozenset(
-    ["run_at", "lease_until", "updated_at", "started_at", "finished_at", "held_at", "deadline_at", "start_by", "created_at", "deleted_at", "seen_at"]
+    [
+        "run_at",
+        "lease_until",
+        "updated_at",
+        "started_at",
+        "finished_at",
+        "held_at",
+        "deadline_at",
+        "start_by",
+        "created_at",
+        "deleted_at",
+        "seen_at",
+    ]
 )
 _IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])
 _json = msgspec.json.Encoder()

@@ -114,13 +114,8 @@ def find_lanes(
     spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
 ) -> Steps[tuple[list[Lane], Lane | None]]:
     """The due lanes inside the (disjoint) spans after a place, and where to go on (None: the end was reached)."""
-    rows = yield query(
-        "find_suspect_lanes" if suspects else "find_lanes",
-        span=sorted(spans),
-        after_type=after.type,
-        after_priority=after.priority,
-        limit=limit,
-    )
+    places = [(*max(Lane(low, -1), after), high) for low, high in sorted(spans) if high > after.type]
+    rows = yield query("find_suspect_lanes" if suspects else "find_lanes", span=places, limit=limit)
     lanes = [Lane(row["type"], row["priority"]) for row in rows if row["due"]]
     last = Lane(rows[-1]["type"], rows[-1]["priority"]) if len(rows) >= limit else None
     return lanes, last

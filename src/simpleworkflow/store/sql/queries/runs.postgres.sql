@@ -3,8 +3,8 @@
 
 -- name: find_lanes
 -- differs: no rowid; LATERAL does the loose index scan directly, span after span (they come sorted)
--- batch: span(low text, high text)
--- param: after_type text, after_priority integer, limit integer
+-- batch: span(type text, priority integer, high text)
+-- param: limit integer
 SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
   THEN 1 ELSE 0 END AS due
@@ -13,7 +13,7 @@ FROM (
     WITH RECURSIVE walk AS (
       (SELECT r.type, r.priority, r.run_at FROM workflow.workflow_run r
        WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
-         AND r.type >= span.low AND r.type < span.high AND (r.type, r.priority) > (:after_type, :after_priority)
+         AND r.type < span.high AND (r.type, r.priority) > (span.type, span.priority)
        ORDER BY r.type, r.priority, r.run_at LIMIT 1)
       UNION ALL
       SELECT h.type, h.priority, h.run_at
@@ -75,7 +75,7 @@ SELECT * FROM claimed
 SELECT r.id FROM workflow.workflow_run r
 WHERE r.id = ANY (ARRAY(
   SELECT b.run_id FROM :b
-  UNION SELECT c.parent_id FROM :b JOIN workflow.workflow_run c ON c.id = b.run_id WHERE c.parent_id IS NOT NULL))
+  UNION SELECT c.parent_id FROM :b JOIN workflow.workflow_run c ON c.id = b.run_id))
 ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs

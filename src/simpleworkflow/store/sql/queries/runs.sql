@@ -32,15 +32,16 @@ WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 
 -- name: find_lanes
 -- The (type, priority) lanes inside the spans that have a due run, by a loose index scan: a few pages per lane,
--- whatever the backlog. In order of (type, priority), starting after a place, so that many lanes can be walked in turns.
--- batch: span(low text, high text)
--- param: after_type text, after_priority integer, limit integer
+-- whatever the backlog. In order of (type, priority); each span starts after a place (type, priority), so that many
+-- lanes can be walked in turns. One lower bound only: with two, a B-tree may start from the wrong one and read the lot.
+-- batch: span(type text, priority integer, high text)
+-- param: limit integer
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
   FROM :span JOIN workflow.workflow_run h ON h.rowid = (
     SELECT r.rowid FROM workflow.workflow_run r
     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
-      AND r.type >= span.low AND r.type < span.high AND (r.type, r.priority) > (:after_type, :after_priority)
+      AND r.type < span.high AND (r.type, r.priority) > (span.type, span.priority)
     ORDER BY r.type, r.priority, r.run_at LIMIT 1)
   UNION ALL
   SELECT h.type, h.priority, h.run_at, lane.high

@@ -1,0 +1,169 @@
+"""The catalogue: SQL is source, and these are the rules that keep one text fit for two databases.
+
+An override says why, binds the same parameters and returns the same columns; every statement is used; a file that
+breaks the notation of sql/README.md is refused when it is read, not when it is run.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from simpleworkflow.store import catalog, migrate
+from simpleworkflow.store.catalog import CatalogError, Statement, statements
+from simpleworkflow.store.drivers.sqlite import split_statements
+
+ROOT = Path(catalog.__file__).parents[1]
+QUERIES = Path(catalog.__file__).parent / "sql" / "queries"
+PORTABLE, OVERRIDES = statements("sqlite"), statements("postgres")
+SHARED = sorted(name for name in OVERRIDES if name in PORTABLE and OVERRIDES[name].text and PORTABLE[name].text)
+
+
+def overridden(file: Path) -> list[str]:
+    return re.findall(r"^-- name: (\w+)", file.read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", sorted(QUERIES.glob("*.*.sql")), ids=lambda file: file.name)
+def test_every_override_says_why(file: Path) -> None:
+    sources = catalog._parse(file.read_text(), file.name)
+    assert sources
+    assert all(source.differs for source in sources)
+
+
+@pytest.mark.parametrize("name", sorted(set(PORTABLE) & set(OVERRIDES)))
+def test_both_databases_bind_the_same_parameters(name: str) -> None:
+    a, b = PORTABLE[name], OVERRIDES[name]
+    assert a.batches == b.batches
+    assert a.types == b.types
+    if a.text and b.text:
+        assert set(a.order) - {"now"} == set(b.order)
+
+
+def test_no_statement_exists_on_one_database_alone_but_hints() -> None:
+    assert set(OVERRIDES) ^ set(PORTABLE) == {"notify"}
+
+
+@pytest.mark.parametrize("name", sorted(OVERRIDES))
+def test_every_statement_is_used(name: str) -> None:
+    code = "\n".join(path.read_text() for path in ROOT.rglob("*.py"))
+    assert f'"{name}"' in code, f"nothing asks for {name}"
+
+
+def test_sql_stands_nowhere_else() -> None:
+    """Drivers may speak of transactions and pragmas; tables are named in .sql files only."""
+    tables = re.compile(r"\b(FROM|INTO|UPDATE|TABLE)\s+(workflow\.)?(workflow_|outbox_|schema_mig)")
+    assert [str(path) for path in ROOT.rglob("*.py") if tables.search(path.read_text())] == []
+
+
+def sample(kind: str) -> Any:
+    values = {"uuid": "00000000-0000-7000-8000-000000000000", "integer": 1, "bigint": 1, "text": "x", "json": "{}"}
+    return values.get(kind, "2030-01-01T00:00:00Z" if kind == "timestamptz" else True)
+
+
+def sqlite_columns(statement: Statement) -> list[str]:
+    connection = sqlite3.connect(":memory:")
+    for migration in migrate.migrations("sqlite", "workflow"):
+        for one in split_statements(migration.up):
+            connection.execute(one)
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_migrations (version, checksum, applied_at)")
+    bound = {name: 1 if name == "now" else sample(statement.types.get(name, "text")) for name in statement.order}
+    bound |= dict.fromkeys(statement.batches, "[]")
+    cursor = connection.execute(statement.text, bound)
+    columns = [column[0] for column in cursor.description or ()]
+    connection.close()
+    return columns
+
+
+def postgres_columns(connection: psycopg.Connection[Any], statement: Statement) -> list[str]:
+    """The columns by a real execution with empty batches, taken back at once."""
+    values: list[Any] = []
+    for name in statement.order:
+        columns = statement.batches.get(name)
+        values += [[] for _ in columns] if columns is not None else [sample(statement.types[name])]
+    text = re.sub(r"\$\d+", "%s", statement.text.replace("%", "%%"))
+    placed = [values[int(number) - 1] for number in re.findall(r"\$(\d+)", statement.text)]
+    with connection.transaction(force_rollback=True):
+        cursor = connection.execute(text, placed)
+        return [column.name for column in cursor.description or ()]
+
+
+def test_both_databases_return_the_same_columns(postgres_url: str) -> None:
+    differ = {}
+    with psycopg.connect(postgres_url) as connection:
+        for name in SHARED:
+            ours, theirs = sqlite_columns(PORTABLE[name]), postgres_columns(connection, OVERRIDES[name])
+            if ours != theirs:
+                differ[name] = (ours, theirs)
+    assert differ == {}
+
+
+# Files that break the rules
+
+
+def compiled(text: str, dialect: str = "postgres") -> dict[str, Statement]:
+    sources = {source.name: source for source in catalog._parse(text, "test.sql")}
+    return {
+        name: catalog._compile(catalog._resolve(source, sources), {}, dialect, "workflow")
+        for name, source in sources.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("-- name: a\nSELECT :limit", "without `-- param: limit TYPE`"),
+        ("-- param: limit integer\n-- name: a\nSELECT 1", "before the first"),
+        ("-- name: a\n-- batch: nonsense\nSELECT 1", "cannot read `-- batch: nonsense`"),
+        ("-- name: a\nSELECT 1\n-- name: b\n-- like: a\n-- replacing: 2 -> 3", "'2' is not in a"),
+        ("-- name: a\n-- like: nobody\n", "nobody"),
+        ("-- name: a\n-- replacing: without an arrow\nSELECT 1", "replacing"),
+        ("-- name: a\n-- param: limit\nSELECT :limit", "param"),
+        ("-- name: a\n-- each: b\nSELECT 1", "not one of its batches"),
+        ("-- name: a\nSELECT us(us(1))", "nested"),
+        ("-- name: a\nSELECT us(1", "us("),
+    ],
+)
+def test_a_broken_file_is_refused(text: str, says: str) -> None:
+    with pytest.raises(CatalogError, match=re.escape(says)):
+        compiled(text)
+
+
+def test_an_override_without_a_reason_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sql" / "queries"
+    folder.mkdir(parents=True)
+    (folder / "runs.sql").write_text("-- name: a\nSELECT 1\n")
+    (folder / "runs.postgres.sql").write_text("-- name: a\nSELECT 2\n")
+    monkeypatch.setattr(catalog, "files", lambda package: tmp_path)
+    assert catalog._load("sqlite")[0]["a"].body == "SELECT 1"
+    with pytest.raises(CatalogError, match="differs"):
+        catalog._load("postgres")
+    (folder / "twice.sql").write_text("-- name: a\nSELECT 3\n")
+    with pytest.raises(CatalogError, match="defined twice"):
+        catalog._load("sqlite")
+
+
+def test_the_notation_becomes_each_databases_own() -> None:
+    text = """-- name: a
+-- batch: b(run_id uuid, n integer)
+-- param: limit integer
+SELECT :now + us(b.n * (2 + 1)), x::text, :limit, ':00' FROM :b JOIN workflow.workflow_run r ON true LIMIT :limit
+"""
+    assert compiled(text)["a"].text == (
+        "SELECT now() + ((b.n * (2 + 1)) * interval '1 microsecond'), x::text, $1::integer, ':00' "
+        "FROM unnest($2::uuid[], $3::integer[]) AS b(run_id, n) JOIN workflow.workflow_run r ON true LIMIT $1::integer"
+    )
+    assert compiled(text, "sqlite")["a"].text == (
+        "SELECT :now + (b.n * (2 + 1)), x::text, :limit, ':00' FROM (SELECT json_extract(value, '$[0]') AS run_id, "
+        "json_extract(value, '$[1]') AS n FROM json_each(:b)) AS b JOIN workflow_run r ON true LIMIT :limit"
+    )
+    assert compiled(text)["a"].order == ("limit", "b")
+
+
+def test_tables_live_in_the_configured_schema() -> None:
+    assert "jobs.workflow_run" in statements("postgres", "jobs")["get_runs"].text
+    assert "workflow.workflow_run" not in statements("postgres", "jobs")["get_runs"].text

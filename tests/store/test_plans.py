@@ -1,0 +1,219 @@
+"""The plans of the hot statements on PostgreSQL: their cost follows the batch, never the backlog.
+
+The exact texts of the catalogue are explained with real buffers on a backlog of two thousand runs and of two hundred
+thousand: future runs, finished ones, crashed ones, several types and priorities. They must hold with the driver's
+session settings and with a server's defaults, which is what a pooler may hand us.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from support.ledger import LEASE_US, Raw, offer
+from support.postgres import Server
+
+from simpleworkflow.model.names import EVERYTHING
+from simpleworkflow.store.catalog import statements
+from simpleworkflow.store.drivers.postgres import _PLANNER, bind
+
+SMALL, LARGE = 2_000, 200_000
+BATCH = 100
+TYPES, PRIORITIES = 5, 2
+LANES = TYPES * PRIORITIES
+SETTINGS: dict[str, dict[str, str]] = {"driver": _PLANNER, "default": {}}
+HOT = statements("postgres")
+
+LOAD = """
+INSERT INTO workflow.workflow_run (type, priority, status, run_at, finished_at, crashes, created_at, payload)
+SELECT 'load.t' || n %% {types} || '.v1', 100 + (n / 7) %% {priorities},
+       CASE WHEN n %% 10 < 5 THEN 'pending' ELSE 'succeeded' END,
+       now() - interval '1 hour' + (n %% 10 - 1) * interval '40 minutes',
+       CASE WHEN n %% 10 >= 5 THEN now() END, CASE WHEN n %% 50 = 0 THEN 1 ELSE 0 END, now(),
+       json_build_object('n', n, 'text', repeat('x', 100))
+FROM generate_series(1, %s) n"""
+
+
+def load(url: str, rows: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")  # no events: they are not what is measured
+        connection.execute(LOAD.format(types=TYPES, priorities=PRIORITIES), [rows])
+        connection.execute("VACUUM ANALYZE workflow.workflow_run")
+
+
+@pytest.fixture(scope="module")
+def backlogs(postgres: Server) -> Iterator[dict[int, str]]:
+    made = {}
+    for rows in (SMALL, LARGE):
+        name = f"swf_backlog_{rows}"
+        postgres.create_database(name, template="template_swf")
+        made[rows] = postgres.url(name)
+        load(made[rows], rows)
+    yield made
+    for rows in made:
+        postgres.drop_database(f"swf_backlog_{rows}")
+
+
+class Session:
+    """A connection that explains catalogue statements in a transaction which is taken back."""
+
+    def __init__(self, url: str, settings: dict[str, str]) -> None:
+        self.connection = psycopg.connect(url)
+        for name, value in settings.items():
+            self.connection.execute(f"SET {name} = {value}")
+
+    def explain(self, name: str, **parameters: Any) -> dict[str, Any]:
+        text, values = self._bound(name, parameters)
+        cursor = self.connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", values)
+        (row,) = cursor.fetchall()
+        plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
+        found: dict[str, Any] = plan[0]["Plan"]
+        return found
+
+    def fetch(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        text, values = self._bound(name, parameters)
+        return self.connection.execute(text, values).fetchall()
+
+    def _bound(self, name: str, parameters: dict[str, Any]) -> tuple[str, list[Any]]:
+        statement = HOT[name]
+        values = bind(statement, parameters)
+        order = [int(number) - 1 for number in re.findall(r"\$(\d+)", statement.text)]
+        return re.sub(r"\$\d+", "%s", statement.text.replace("%", "%%")), [values[place] for place in order]
+
+    def close(self) -> None:
+        self.connection.rollback()
+        self.connection.close()
+
+
+@pytest.fixture(params=sorted(SETTINGS))
+def settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    return SETTINGS[request.param]
+
+
+def buffers(plan: dict[str, Any]) -> int:
+    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+def rows_of(plan: dict[str, Any], node: str) -> int:
+    return max(int(one["Actual Rows"]) for one in nodes(plan) if one.get("Node Type") == node)
+
+
+LANE_WALK: dict[str, Any] = {"span": [("", -1, EVERYTHING.high)], "limit": 64}
+
+
+def walked(url: str, settings: dict[str, str]) -> tuple[int, int]:
+    """Buffers of finding the lanes and of claiming a batch from them."""
+    session = Session(url, settings)
+    found = session.fetch("find_lanes", **LANE_WALK)
+    assert len(found) == LANES
+    offers = [offer(type, priority) for type, priority, due in found if due]
+    assert offers
+    find = session.explain("find_lanes", **LANE_WALK)
+    claim = session.explain("claim_lanes", lane=offers, limit=BATCH, worker="w1")
+    assert rows_of(claim, "ModifyTable") == BATCH
+    session.close()
+    return buffers(find), buffers(claim)
+
+
+def test_finding_and_claiming_cost_the_same_whatever_the_backlog(
+    backlogs: dict[int, str], settings: dict[str, str]
+) -> None:
+    find_small, claim_small = walked(backlogs[SMALL], settings)
+    find_large, claim_large = walked(backlogs[LARGE], settings)
+    assert find_large <= 10 * LANES, "about three pages of the index per lane"
+    assert claim_large <= 40 * BATCH + 10 * LANES
+    assert find_large <= 1.5 * find_small
+    assert claim_large <= 1.5 * claim_small
+
+
+def test_finding_lanes_of_many_spans_costs_by_the_lane(backlogs: dict[int, str], settings: dict[str, str]) -> None:
+    session = Session(backlogs[LARGE], settings)
+    spans = [(f"load.t{n}.v1", -1, f"load.t{n}.v1\x01") for n in range(TYPES)]
+    plan = session.explain("find_lanes", **{**LANE_WALK, "span": spans})
+    assert rows_of(plan, "Limit") >= 1
+    assert buffers(plan) <= 10 * (LANES + TYPES)
+    session.close()
+
+
+def leases(session: Session) -> list[tuple[Any, int]]:
+    rows = session.fetch("claim_lanes", lane=[offer("load.t1.v1", 100)], limit=BATCH, worker="w1")
+    assert len(rows) == BATCH
+    return sorted((row[0], row[2]) for row in rows)
+
+
+def settled(lease: tuple[Any, int]) -> tuple[Any, ...]:
+    return (*lease, "succeeded", "succeeded", 1, 1000, 0, 0, "1", None, None, None)
+
+
+BY_LEASE: dict[str, Any] = {
+    "settle_runs": lambda held: {"b": [settled(lease) for lease in held]},
+    "settle_family": lambda held: {"b": [settled(lease) for lease in held]},
+    "renew_leases": lambda held: {"b": [(*lease, LEASE_US) for lease in held]},
+    "lock_leases": lambda held: {"b": held},
+    "lease_states": lambda held: {"b": held},
+    "lock_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
+    "get_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
+}
+
+
+@pytest.mark.parametrize("name", BY_LEASE)
+def test_a_workers_writes_reach_runs_by_primary_key_only(
+    backlogs: dict[int, str], settings: dict[str, str], name: str
+) -> None:
+    session = Session(backlogs[LARGE], settings)
+    plan = session.explain(name, **BY_LEASE[name](leases(session)))
+    scans = [
+        node for node in nodes(plan) if node.get("Relation Name") == "workflow_run" and "Scan" in node["Node Type"]
+    ]
+    assert scans
+    assert {node.get("Index Name") for node in scans} <= {"workflow_run_pkey"} | (
+        {None} if any(node["Node Type"].startswith("Bitmap") for node in scans) else set()
+    )
+    assert not [node for node in nodes(plan) if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}]
+    assert not [node for node in nodes(plan) if node.get("Index Name") == "workflow_run_leased"]
+    assert buffers(plan) <= 60 * BATCH
+    session.close()
+
+
+def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], settings: dict[str, str]) -> None:
+    session = Session(backlogs[LARGE], settings)
+    leases(session)
+    for name, parameters in (
+        ("crash_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000}),
+        ("give_up_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000}),
+        ("expire_deadlines", {"limit": BATCH}),
+        ("expire_unstarted", {"limit": BATCH}),
+        ("lease_holders", {}),
+    ):
+        plan = session.explain(name, **parameters)
+        assert buffers(plan) <= 10 * BATCH, name
+    session.close()
+
+
+def test_renewals_stay_on_their_page(postgres_url: str) -> None:
+    """Heap-only updates: no index entry is written, so renewing all day leaves the indexes as they were."""
+    raw = Raw(postgres_url)
+    raw.sql("INSERT INTO workflow.workflow_run (type) SELECT 'load.t1.v1' FROM generate_series(1, 50)")
+    session = Session(postgres_url, {})
+    lane = [offer("load.t1.v1", 100)]
+    held = sorted((row[0], row[2]) for row in session.fetch("claim_lanes", lane=lane, limit=50, worker="w1"))
+    session.connection.commit()
+    raw.sql("VACUUM workflow.workflow_run")  # the claim's own dead versions are not what is measured
+    raw.close()
+
+    statistics = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'workflow_run'"
+    before = session.connection.execute(statistics).fetchone() or (0, 0)
+    session.fetch("renew_leases", b=[(*lease, LEASE_US) for lease in held])
+    after = session.connection.execute(statistics).fetchone() or (0, 0)
+    assert (after[0] - before[0], after[1] - before[1]) == (50, 50)
+    session.close()
