@@ -104,7 +104,7 @@ async def _migrate(url: str) -> None:
 
 def dumps() -> dict[str, str]:
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.postgres import launch
+    from support.postgres import launch  # type: ignore[import-not-found]
 
     with launch() as server:
         server.create_database("dump_schema")

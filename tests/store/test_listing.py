@@ -22,6 +22,7 @@ from support.ledger import (
     released,
     retried,
     settle,
+    stub,
     succeeded,
     sweep,
 )
@@ -171,18 +172,13 @@ async def step(ledger: Ledger, raw: Raw, run_id: UUID, dice: random.Random) -> N
         lambda: sweep(ledger, "w1"),
         lambda: ledger.run(runs.expire(limit=10)),
     ]
-    for ending in (succeeded, failed, retried, released, overran):
-        moves.append(lambda ending=ending: settle(ledger, ending(_Lease(run_id, row["lease_epoch"]))))
+    moves += [
+        lambda ending=ending: settle(ledger, ending(stub(run_id, row["lease_epoch"])))  # type: ignore[misc]
+        for ending in (succeeded, failed, retried, released, overran)
+    ]
     weights = [8, 1, 1, 6, 6, 2, 1, 1, 1, 1, 3, 3, 1]
     raw.age(run_id, 1000, "run_at")
     await dice.choices(moves, weights)[0]()
-
-
-class _Lease:
-    parent_id = None
-
-    def __init__(self, run_id: UUID, epoch: int) -> None:
-        self.id, self.epoch = run_id, epoch
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -75,7 +75,7 @@ async def test_callers_in_the_queue_for_a_connection_keep_their_own_deadline(pos
         ledger = open_ledger(proxy.url)
         await ledger.check()
         proxy.freeze()
-        patient = [asyncio.ensure_future(ledger.run(runs.count(), timeout=4)) for _ in range(POOL)]
+        patient = asyncio.gather(*(ledger.run(runs.count(), timeout=4) for _ in range(POOL)))
         await asyncio.sleep(0)
         began = monotonic()
         hasty = await asyncio.gather(
@@ -84,7 +84,7 @@ async def test_callers_in_the_queue_for_a_connection_keep_their_own_deadline(pos
         assert monotonic() - began < 2.0
         assert {type(error) for error in hasty} == {StoreUnavailable}
         proxy.thaw()
-        assert [await one for one in patient] == [[]] * POOL
+        assert await patient == [[]] * POOL
         await ledger.close()
 
 
@@ -93,12 +93,12 @@ async def test_calls_wait_out_a_closed_door(postgres_url: str) -> None:
         ledger = open_ledger(proxy.url)
         await ledger.check()
         await proxy.refuse()
-        task = asyncio.ensure_future(create(ledger, *(new() for _ in range(5))))
+        patient = asyncio.gather(create(ledger, *(new() for _ in range(5))))
         with pytest.raises(StoreUnavailable):
             await ledger.run(runs.count(), timeout=0.2)
-        assert not task.done()
+        assert not patient.done()
         await proxy.accept()
-        assert len(await task) == 5
+        assert len((await patient)[0]) == 5
         await ledger.close()
 
 

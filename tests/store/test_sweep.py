@@ -1,4 +1,4 @@
-"""The sweep: what nobody will finish is taken back, and what is overdue is ended, from the database and its clock alone.
+"""The sweep: what nobody will finish is taken back, and what is overdue is ended, by the database and its clock alone.
 
 No leader, no registry: a lease that ran out is enough (P2), a process known to be gone makes it quicker. A crash
 counts (P5): at once the first time, with growing pauses later, and never more often than the run's attempts allow.

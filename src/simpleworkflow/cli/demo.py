@@ -15,9 +15,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,9 +70,7 @@ class Trouble(Exception):
 def perform(screen: Screen) -> Evidence:
     """The whole show, in the current folder."""
     orders = [Order(n, seconds=0.5 + n * 7 % 11 / 10, stumbles=n % 9 == 4) for n in range(1, ORDERS + 1)]
-    accepted = {
-        handle.id: order.number for handle, order in zip(app.sync.trigger_many(ship, orders), orders, strict=True)
-    }
+    accepted = [handle.id for handle in app.sync.trigger_many(ship, orders)]
     screen.say(f"{len(accepted)} orders are accepted; there is no worker yet")
     with worker("first", screen) as first:
         watch(screen, first, until=half_way)
@@ -86,7 +84,7 @@ def perform(screen: Screen) -> Evidence:
         watch(screen, second, until=lambda runs: all(run.is_finished for run in runs))
         second.terminate()
         second.wait()
-    return Evidence(accepted, read_effects(), {run_id: app.sync.events(run_id) for run_id in accepted}, first.pid)
+    return Evidence(read_effects(), {run_id: app.sync.events(run_id) for run_id in accepted}, first.pid)
 
 
 @contextmanager
@@ -112,7 +110,7 @@ def watch(screen: Screen, process: subprocess.Popen[bytes] | None, *, until: Cal
             raise Trouble(f"the worker ended by itself, with exit code {process.returncode}")
         if screen.seconds > TIME_LIMIT:
             raise Trouble("\n".join(app.sync.explain(run.id) for run in runs if not run.is_finished))
-        time.sleep(LOOK_EVERY)
+        threading.Event().wait(LOOK_EVERY)
     screen.show(runs, now=True)
 
 
@@ -133,8 +131,8 @@ def leave(number: int, _: object) -> NoReturn:
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)  # an exception, so that every `with` and `finally` cleans up
-    screen, before = Screen(), Path.cwd()
-    with TemporaryDirectory(prefix="simpleworkflow-demo-") as folder, screen:
+    screen = Screen()
+    with TemporaryDirectory(prefix="simpleworkflow-demo-") as folder, screen.live or nullcontext():
         os.chdir(folder)
         try:
             evidence = perform(screen)
@@ -146,7 +144,7 @@ def main() -> int:
             return 1
         finally:
             app.sync.close()
-            os.chdir(before)
+            os.chdir("/")
     screen.conclude(evidence)
     return 0 if evidence.is_sound else 1
 

@@ -45,58 +45,60 @@ def read_effects() -> list[Effect]:
 
 @dataclass(frozen=True)
 class Evidence:
-    orders: Mapping[UUID, int]
     effects: Sequence[Effect]
     trail: Mapping[UUID, Sequence[Event]]
+    """The events of every order that was accepted."""
     killed: int
     """The process that was killed."""
 
     def table(self) -> list[tuple[str, int]]:
         begun, ended = self._lines("start"), self._lines("end")
         cut_short = begun.keys() - ended.keys() - self._lines("error").keys()
-        crashed = {run_id for run_id in self.orders if any(map(_is_crash, self.trail[run_id]))}
+        crashed = {run_id for run_id, story in self.trail.items() if any(map(_is_crash, story))}
         by_others = {run_id for (run_id, _), pid in begun.items() if pid != self.killed}
-        retried = [event for story in self.trail.values() for event in story if event.type is EventType.RETRIED]
         again = len(ended) - len({run_id for run_id, _ in ended})
         return [
-            ("orders accepted", len(self._with(EventType.CREATED))),
+            ("orders accepted", len(self._epochs(EventType.CREATED))),
             ("executions begun", len(begun)),
             ("interrupted by the kill", sum(begun[one] == self.killed for one in cut_short)),
             ("taken over by the second worker", len(crashed & by_others)),
-            ("retried after an error", sum(not _is_crash(event) for event in retried)),
+            ("retried after an error", sum(map(len, self._epochs(EventType.RETRIED).values()))),
             *([("done again, killed just before the commit", again)] if again else []),
             ("finished exactly once", len(self.finished_once)),
-            ("lost", len(self.orders.keys() - self._with(EventType.SUCCEEDED).keys())),
+            ("lost", len(self.trail.keys() - self._epochs(EventType.SUCCEEDED).keys())),
         ]
 
     @property
     def finished_once(self) -> set[UUID]:
-        """Runs that succeeded once by the trail, in an execution that came to its end by the log."""
+        """Orders that succeeded once by the trail, in an execution that came to its end by the log."""
         ended = self._lines("end")
-        successes = self._with(EventType.SUCCEEDED)
+        successes = self._epochs(EventType.SUCCEEDED)
         return {run_id for run_id, epochs in successes.items() if len(epochs) == 1 and (run_id, epochs[0]) in ended}
 
     @property
     def is_sound(self) -> bool:
-        return self.finished_once == self.orders.keys()
+        return self.finished_once == self.trail.keys()
 
     def against(self) -> list[str]:
         """The stories of orders that are lost or finished twice."""
         return [
-            f"order {number}, run {run_id}: trail {[str(event.type) for event in self.trail[run_id]]}, "
+            f"run {run_id}: trail {[str(event.type) for event in story]}, "
             f"log {[f'{effect.what} in epoch {effect.epoch}' for effect in self.effects if effect.run_id == run_id]}"
-            for run_id, number in self.orders.items()
+            for run_id, story in self.trail.items()
             if run_id not in self.finished_once
         ]
 
     def _lines(self, what: str) -> dict[tuple[UUID, int], int]:
-        """Which executions wrote such a line, and in which process."""
+        """The executions that wrote such a line, and their processes."""
         return {(effect.run_id, effect.epoch): effect.pid for effect in self.effects if effect.what == what}
 
-    def _with(self, word: EventType) -> dict[UUID, list[int | None]]:
-        """The runs whose trail has that event, and the epochs in which it happened."""
-        found = {run_id: [event.epoch for event in story if event.type is word] for run_id, story in self.trail.items()}
-        return {run_id: epochs for run_id, epochs in found.items() if epochs}
+    def _epochs(self, word: EventType) -> dict[UUID, list[int | None]]:
+        """The orders with that event (crashes apart), and the epochs in which it happened."""
+        epochs = {
+            run_id: [event.epoch for event in story if event.type is word and not _is_crash(event)]
+            for run_id, story in self.trail.items()
+        }
+        return {run_id: found for run_id, found in epochs.items() if found}
 
 
 def _is_crash(event: Event) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
-from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -48,20 +47,11 @@ class Screen:
         self._started = monotonic()
         self._next_line = 0.0
         is_alive = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._live = Live(console=self._console, refresh_per_second=10) if is_alive else None
+        self.live = Live(console=self._console, refresh_per_second=10) if is_alive else None
 
     @property
     def seconds(self) -> float:
         return monotonic() - self._started
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def say(self, text: str, style: str = "bold") -> None:
         self._console.print(Text(f"{self.seconds:5.1f} s  {text}", style))
@@ -69,14 +59,12 @@ class Screen:
     def show(self, runs: Sequence[Run], *, now: bool = False) -> None:
         looks = [Look.of(run) for run in runs]
         counts = Counter(looks)
-        legend = Text("   ").join(
-            Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]
-        )
-        if self._live is not None:
-            self._live.update(Group(_board(looks), legend))
+        parts = [Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]]
+        if self.live is not None:
+            self.live.update(Group(_board(looks), Text("   ").join(parts)))
         elif now or monotonic() >= self._next_line:
             self._next_line = monotonic() + LINE_EVERY
-            self._console.print(Text(f"{self.seconds:5.1f} s  ").append_text(legend))
+            self._console.print(Text("   ").join([Text(f"{self.seconds:5.1f} s"), *parts]))
 
     def conclude(self, evidence: Evidence) -> None:
         table = Table("what the effects log and the audit trail say", "")
@@ -86,7 +74,7 @@ class Screen:
         for line in evidence.against():
             self._console.print(Text(line, "red"))
         if evidence.is_sound:
-            self.say("Nothing was lost: a worker was killed, and every order was finished exactly once.", "bold green")
+            self.say("A worker was killed, nothing was lost, every order was finished once.", "bold green")
         else:
             self.say("Orders were lost or finished twice; the lines above are the evidence.", "bold red")
 

@@ -33,12 +33,12 @@ from ..model.records import Count, Created, Event, NewRun, Run, WorkerInfo
 from ..model.states import Status
 from ..runtime.hints import Hint
 from ..runtime.registry import Workflow
-from ..store.drivers.borrowed import run_on
 from ..store.migrate import Applied
 from ..store.operations import events, runs, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from ..store.url import parse_url
+from .borrowing import create_on
 from .engine import Engine
 from .explain import explain as explain_run
 from .handle import RunHandle
@@ -182,7 +182,7 @@ class Client:
     async def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> list[Created]:
         connection, require = options.get("connection"), options.get("require")
         if connection is not None:
-            answers = await run_on(connection, self._parsed, runs.create(new), self._clock)
+            answers = await create_on(connection, self._parsed, new, self._clock)
         else:
             if require is not None:
                 await self._require(new[0].type, require)

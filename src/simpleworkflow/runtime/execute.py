@@ -229,7 +229,7 @@ def _nothing(_: Execution) -> None:
 
 
 def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
-    """Remember which run created a task; wraps the factory that is already there, and passes on what it does not know."""
+    """Remember which run created a task; the factory that is already there keeps working inside this one."""
     inner = loop.get_task_factory()
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:

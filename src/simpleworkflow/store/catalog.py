@@ -190,7 +190,7 @@ def _sqlite_parameter(name: str, source: _Source, order: list[str]) -> str:
         columns = ", ".join(
             f"json_extract(value, '$[{i}]') AS {column}" for i, (column, _) in enumerate(source.batches[name])
         )
-        return f"(SELECT {columns} FROM json_each(:{name})) AS {name}"
+        return f"(SELECT {columns} FROM json_each(:{name})) AS {name}"  # noqa: S608 - names of our own files
     if name != "now":
         _type_of(name, source)
     return f":{name}"

@@ -60,17 +60,17 @@ class Claimer:
             return list(self._spans)
         return merge_spans([span_of_type(workflow.name) for workflow in self.routed()])
 
-    async def claim(self, limit: int, full: dict[str, int]) -> list[Lease]:
-        """Up to `limit` runs. `full` says how many more runs of a capped type may start (types without a cap: absent)."""
+    async def claim(self, limit: int, room: dict[str, int]) -> list[Lease]:
+        """Up to `limit` runs. `room` says how many more runs of each capped type may start."""
         if monotonic() - self._looked > LANES_FRESH or not self._lanes:
             await self._look()
         taken: list[Lease] = []
-        open_lanes = [lane for lane in self._lanes if lane.type not in full]
+        open_lanes = [lane for lane in self._lanes if lane.type not in room]
         if open_lanes:
             taken = await self._take(self._in_turn(open_lanes), limit)
-        for name, room in full.items():
+        for name, left in room.items():
             lanes = [lane for lane in self._lanes if lane.type == name]
-            wanted = min(room, limit - len(taken))
+            wanted = min(left, limit - len(taken))
             if lanes and wanted > 0:
                 taken += await self._take(self._in_turn(lanes), wanted)
         if len(taken) < limit:

@@ -51,7 +51,7 @@ class WorkerOptions:
     """Claim every type inside the spans and fail what has no handler (the intent poller's rule)."""
 
     process_ends: bool = False
-    """The process exits right after the worker: threads that did not stop die with it, so their runs are handed back."""
+    """The process exits right after the worker: runs of threads that did not stop are handed back, since those die."""
 
 
 class Worker:

@@ -38,7 +38,8 @@ async def run_on(connection: Any, url: DatabaseURL, operation: Operation[T], clo
     if kind == "sqlalchemy":
         return drive(operation.steps(), _SqlAlchemy(connection, url, clock).execute)
     raise InvalidInput(
-        f"connection= takes an open asyncpg, psycopg (3), sqlite3 or SQLAlchemy connection, not {type(connection).__name__}"
+        "connection= takes an open asyncpg, psycopg (3), sqlite3 or SQLAlchemy connection, "
+        f"not {type(connection).__name__}"
     )
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -145,8 +145,8 @@ class SqliteDriver:
 class _Engine:
     """The threads and connections of one file in one process, shared by every driver on it."""
 
-    _shared: weakref.WeakValueDictionary[tuple[int, str], _Engine] = weakref.WeakValueDictionary()
-    _forgotten: list[_Engine] = []  # noqa: RUF012 - engines of a parent process: kept so that nothing closes them
+    _shared: ClassVar[weakref.WeakValueDictionary[tuple[int, str], _Engine]] = weakref.WeakValueDictionary()
+    _forgotten: ClassVar[list[_Engine]] = []  # engines of a parent process: kept so that nothing closes them
     _guard = threading.Lock()
 
     def __init__(self, path: str) -> None:
@@ -265,8 +265,8 @@ class _Engine:
 
     def _execute(self, connection: sqlite3.Connection, wanted: Wanted, now: int) -> Rows:
         if isinstance(wanted, Script):
-            for statement in split_statements(wanted.text):
-                connection.execute(statement)
+            for one in split_statements(wanted.text):
+                connection.execute(one)
             return []
         statement = self._statements[wanted.name]
         if not statement.text:

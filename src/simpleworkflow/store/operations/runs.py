@@ -74,7 +74,8 @@ def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]
             break
     for index, run in todo:
         answers[index] = IdempotencyConflict(
-            f"idempotency key {run.idempotency_key!r} is being changed by others, or by a transaction that yours cannot see"
+            f"idempotency key {run.idempotency_key!r} is being changed by others, or by a transaction that yours "
+            "cannot see"
         )
     return [answers[index] for index in range(len(runs))]
 

@@ -1,0 +1,373 @@
+"""An App works from any loop, thread or fork; a worker can live inside any program without disturbing it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from support.door import eventually, run_python
+from support.postgres import Server
+
+import simpleworkflow as swf
+from simpleworkflow import app as app_module
+
+
+def double_on(app: swf.App) -> swf.Workflow[int, int]:
+    @app.workflow("a.double.v1")
+    async def double(ctx: swf.Context, n: int) -> int:
+        return 2 * n
+
+    return double
+
+
+# Loops and threads.
+
+
+def test_one_app_serves_several_event_loops(app: swf.App) -> None:
+    double = double_on(app)
+    with app.sync.worker():
+        assert [asyncio.run(app.run(double, n, timeout=20)) for n in range(3)] == [0, 2, 4]
+        with ThreadPoolExecutor(4) as pool:
+            answers = pool.map(lambda n: asyncio.run(app.run(double, n, timeout=20)), range(8))
+        assert list(answers) == [2 * n for n in range(8)]
+
+
+def test_fifty_threads_trigger_at_once(app: swf.App) -> None:
+    together = threading.Barrier(50)
+
+    def trigger(n: int) -> Any:
+        together.wait()
+        return app.sync.trigger("a.b.v1", n).id
+
+    with ThreadPoolExecutor(50) as pool:
+        ids = list(pool.map(trigger, range(50)))
+    assert len(set(ids)) == 50
+    assert {run.payload for run in app.sync.runs()} == set(range(50))
+    engines = [t for t in threading.enumerate() if t.name == "simpleworkflow-engine"]
+    assert len(engines) == 1, "threads whose first calls meet share one engine"
+
+
+async def test_the_blocking_twin_can_be_called_inside_a_running_loop(app: swf.App) -> None:
+    handle = app.sync.trigger("a.b.v1", 1)
+    assert app.sync.get(handle.id).payload == 1
+    assert (await app.get(handle.id)).payload == 1
+
+
+async def test_a_cancelled_caller_does_not_disturb_the_app(app: swf.App) -> None:
+    waiting = asyncio.create_task(app.run("a.nobody.v1", 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (await app.trigger("a.b.v1", 1)).is_new
+
+
+# Fork.
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_triggers_and_the_parent_goes_on(app: swf.App) -> None:
+    before = app.sync.trigger("a.b.v1", "parent before")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            app.sync.trigger("a.b.v1", "child")
+            assert app.sync.get(before.id).payload == "parent before"
+            app.sync.close()
+            code = 0
+        finally:
+            os._exit(code)
+    app.sync.trigger("a.b.v1", "parent meanwhile")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    app.sync.trigger("a.b.v1", "parent after")
+    assert {run.payload for run in app.sync.runs()} == {"parent before", "child", "parent meanwhile", "parent after"}
+
+
+def test_children_of_a_prefork_server_each_run_a_worker(url: str) -> None:
+    out = run_python(
+        """
+        import os, sys, simpleworkflow as swf
+        app = swf.App(sys.argv[1])
+
+        @app.workflow("a.pid.v1")
+        async def pid(ctx: swf.Context) -> int:
+            return os.getpid()
+
+        app.sync.check()
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                with app.sync.worker():
+                    assert app.sync.run(pid, timeout=20) > 0
+                os._exit(0)
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(codes, sum(c.runs for c in app.sync.counts()))
+        """,
+        url,
+    )
+    assert out.strip() == "[0, 0] 2"
+
+
+# Inside handlers.
+
+
+async def test_handlers_may_use_the_app_themselves(app: swf.App) -> None:
+    double = double_on(app)
+
+    @app.workflow("a.outer.v1")
+    async def outer(ctx: swf.Context, n: int) -> int:
+        handle = await app.trigger(double, n)
+        return await handle.result("20s") + app.sync.get(handle.id).payload
+
+    @app.workflow("a.blocking.v1")
+    def blocking(ctx: swf.SyncContext, n: int) -> int:
+        return app.sync.trigger(double, n).result("20s") + app.sync.run(double, n, timeout="20s")
+
+    async with app.worker():
+        assert await app.run(outer, 5, timeout=30) == 15
+        assert await app.run(blocking, 5, timeout=30) == 20
+
+
+# Opening and closing.
+
+
+def test_an_app_at_import_time_opens_nothing(tmp_path: Path) -> None:
+    out = run_python(
+        """
+        import os, sys, threading
+        import simpleworkflow as swf
+        app = swf.App("postgresql://nobody@192.0.2.1/nowhere")
+        other = swf.App()
+
+        @other.workflow("a.b.v1")
+        async def handler(ctx: swf.Context) -> None: ...
+
+        print(os.listdir("."), threading.active_count(), "asyncpg" in sys.modules, repr(other))
+        """,
+        cwd=tmp_path,
+    )
+    assert out.strip() == "[] 1 False <App simpleworkflow.db>"
+
+
+async def test_a_closed_app_opens_again(app: swf.App) -> None:
+    first = await app.trigger("a.b.v1", 1)
+    await app.close()
+    await app.close()
+    assert (await first.get()).payload == 1
+    await asyncio.to_thread(app.sync.close)
+    app.sync.close()
+    assert app.sync.get(first.id).payload == 1
+
+
+def test_closing_ends_the_apps_threads(app: swf.App, url: str) -> None:
+    before = set(threading.enumerate())
+    double = double_on(app)
+    with app.sync.worker():
+        app.sync.run(double, 1, timeout=20)
+    app.sync.close()
+    assert [t.name for t in set(threading.enumerate()) - before if "simpleworkflow" in t.name] == []
+
+
+def test_closing_while_others_call_hangs_nobody(app: swf.App) -> None:
+    """Calls either succeed or say that the App was closed meanwhile."""
+    stop = threading.Event()
+    outcomes: list[str] = []
+
+    def call() -> None:
+        while not stop.is_set():
+            try:
+                app.sync.trigger("a.b.v1", 1)
+            except swf.StoreUnavailable:
+                outcomes.append("closed")
+            else:
+                outcomes.append("done")
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        seen = len(outcomes)
+        while len(outcomes) < seen + 4:
+            stop.wait(0.002)
+        app.sync.close()
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert outcomes.count("done") == sum(c.runs for c in app.sync.counts())
+
+
+def test_an_app_can_be_pointed_elsewhere_only_before_its_first_call(app: swf.App, tmp_path: Path) -> None:
+    other = swf.App("postgresql://nobody@192.0.2.1/nowhere")
+    other.use(str(tmp_path / "other.db"))
+    assert other.sync.trigger("a.b.v1").is_new
+    with pytest.raises(swf.InvalidInput, match="already open"):
+        other.use("third.db")
+    other.sync.close()
+
+
+# Embedded workers.
+
+
+async def test_an_embedded_worker_serves_async_with(app: swf.App) -> None:
+    double = double_on(app)
+    async with app.worker(name="inside") as worker:
+        assert worker.is_alive
+        assert await app.run(double, 21, timeout=20) == 42
+    assert not worker.is_alive
+
+
+def test_an_embedded_worker_serves_with(app: swf.App) -> None:
+    double = double_on(app)
+    with app.sync.worker(name="inside") as worker:
+        assert app.sync.run(double, 21, timeout=20) == 42
+    with pytest.raises(swf.InvalidPolicy, match="started already"):
+        worker.start()
+
+
+def test_wrong_worker_options_are_told_where_they_are_written(app: swf.App) -> None:
+    with pytest.raises(TypeError, match="a worker has no option colour"):
+        app.worker(colour="red")  # type: ignore[call-arg]
+    with pytest.raises(swf.InvalidPolicy, match="on_unknown must be 'leave' or 'fail', not 'ignore'"):
+        app.worker(on_unknown="ignore")  # type: ignore[arg-type]
+    with pytest.raises(swf.InvalidDuration, match="lease: 'soon'"):
+        app.sync.worker(lease="soon")
+    with pytest.raises(swf.InvalidPolicy, match="too short to be renewed"):
+        app.lifespan(worker=True, lease="1ms")
+    with pytest.raises(swf.InvalidName, match="type prefix"):
+        app.worker(prefixes=["bill*ing."])
+
+
+def test_an_error_in_the_body_stops_the_worker_and_comes_through(app: swf.App) -> None:
+    worker = app.sync.worker()
+    with pytest.raises(ZeroDivisionError), worker:
+        raise ZeroDivisionError
+    assert not worker.is_alive
+
+
+def test_a_worker_that_breaks_is_not_silent(
+    app: swf.App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Any) -> None:
+        self.ready.set()
+        await asyncio.sleep(0.01)
+        raise RuntimeError("a defect of ours")
+
+    monkeypatch.setattr(app_module.Worker, "run", broken)
+    with pytest.raises(RuntimeError, match="a defect of ours"), app.sync.worker() as worker:
+        while worker.is_alive:
+            worker._thread.join(0.01)  # type: ignore[union-attr]
+    assert "the embedded worker ended" in caplog.text
+
+
+@pytest.fixture
+def handlers() -> dict[int, Any]:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    return {number: signal.getsignal(number) for number in numbers}
+
+
+def test_an_embedded_worker_never_touches_signal_handlers(app: swf.App, handlers: dict[int, Any]) -> None:
+    double = double_on(app)
+    with app.sync.worker():
+        app.sync.run(double, 1, timeout=20)
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+        assert signal.set_wakeup_fd(-1) == -1
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+def test_an_unmigrated_postgresql_is_told_at_once_with_the_command(postgres: Server) -> None:
+    postgres.create_database("bare")
+    try:
+        app = swf.App(postgres.url("bare"))
+        with pytest.raises(swf.MissingMigration, match="simpleworkflow migrate up"), app.sync.worker():
+            pytest.fail("the worker must not start")
+        with pytest.raises(swf.MissingMigration, match="simpleworkflow migrate up"):
+            app.sync.trigger("a.b.v1")
+        assert app.sync.migrate()
+        with app.sync.worker():
+            assert app.sync.trigger("a.b.v1").is_new
+        app.sync.close()
+    finally:
+        postgres.drop_database("bare")
+
+
+# Lifespan.
+
+
+class Lifespan:
+    """An ASGI server's side of the lifespan protocol, by hand."""
+
+    def __init__(self, application: Any) -> None:
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        self._task = asyncio.create_task(application(scope, self._inbox.get, self._outbox.put))
+
+    async def say(self, kind: str) -> dict[str, Any]:
+        await self._inbox.put({"type": f"lifespan.{kind}"})
+        return await asyncio.wait_for(self._outbox.get(), 30)
+
+    async def over(self) -> None:
+        await asyncio.wait({self._task}, timeout=30)
+
+
+async def request(application: Any, path: str) -> bytes:
+    body = b""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal body
+        body += message.get("body", b"")
+
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    await application({**scope, "headers": [], "http_version": "1.1", "asgi": {"version": "3.0"}}, receive, send)
+    return body
+
+
+async def test_a_starlette_application_opens_and_closes_the_app_and_its_worker(app: swf.App) -> None:
+    double = double_on(app)
+
+    async def home(_: Request) -> JSONResponse:
+        return JSONResponse(await app.run(double, 4, timeout=20))
+
+    web = Starlette(routes=[Route("/", home)], lifespan=app.lifespan(worker=True, name="web"))
+    server = Lifespan(web)
+    assert (await server.say("startup"))["type"] == "lifespan.startup.complete"
+    assert await request(web, "/") == b"8"
+
+    async def names() -> list[str]:
+        return [worker.name for worker in await app.workers()]
+
+    assert await eventually(names, "the worker is announced") == ["web"]
+    assert (await server.say("shutdown"))["type"] == "lifespan.shutdown.complete"
+    await server.over()
+    assert app._running is None
+    assert await names() == []
+
+
+async def test_a_server_with_an_unusable_database_does_not_start(postgres: Server) -> None:
+    app = swf.App(postgres.url("postgres"))
+    server = Lifespan(Starlette(lifespan=app.lifespan()))
+    answer = await server.say("startup")
+    assert answer["type"] == "lifespan.startup.failed"
+    assert "simpleworkflow migrate up" in answer["message"]
+    await server.over()
+    with pytest.raises(swf.MissingMigration):
+        server._task.result()
+    await app.close()
