@@ -88,7 +88,7 @@ def test_interrupted_it_leaves_nothing_behind(
     for line in show.stdout:
         started = re.search(r"the first worker starts, process (\d+)", line)
         worker = int(started[1]) if started else worker
-        if " running " in line:
+        if " leased " in line:
             break
     show.send_signal(number)
     assert show.wait(LIMIT) == 128 + number

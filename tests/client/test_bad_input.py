@@ -262,7 +262,9 @@ def test_a_function_that_cannot_be_a_workflow_is_refused_when_declared(
 
 
 def test_the_decorator_needs_its_parentheses(idle: swf.App) -> None:
-    with pytest.raises(swf.InvalidWorkflow, match=r"write @app\.workflow\(\) or @app\.workflow\('domain\.action\.v1'\)"):
+    with pytest.raises(
+        swf.InvalidWorkflow, match=r"write @app\.workflow\(\) or @app\.workflow\('domain\.action\.v1'\)"
+    ):
 
         @idle.workflow  # type: ignore[arg-type]
         async def handler(ctx: swf.Context) -> None: ...

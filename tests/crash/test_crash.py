@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from conftest import Watched
+from support.crew import Watched
 
 from simpleworkflow.model.states import Status
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Crew, Watched
+from support.crew import Crew, Watched
 from support.postgres import LaunchedServer, find_system, find_wheel
 
 

@@ -80,12 +80,11 @@ class Raw:
     def rows(self, where: str, *parameters: Any) -> list[dict[str, Any]]:
         return self.sql(f"SELECT * FROM workflow.workflow_run WHERE {where}", *parameters)
 
-    def due_in(self, run_id: UUID) -> float:
-        """Seconds until run_at, by the database's clock."""
-        if self.is_sqlite:
-            return (int(self.row(run_id)["run_at"]) - time.time_ns() // 1000) / 1e6
-        text = "SELECT extract(epoch FROM run_at - now())::float8 AS s FROM workflow.workflow_run WHERE id = ?"
-        return float(self.sql(text, run_id)[0]["s"])
+    def delay(self, run_id: UUID) -> float:
+        """Seconds from the run's last change to its run_at: what that change decided, however long ago it was."""
+        row = self.row(run_id)
+        span = row["run_at"] - row["updated_at"]
+        return span / 1e6 if self.is_sqlite else float(span.total_seconds())
 
     def events(self, run_id: UUID) -> list[str]:
         text = "SELECT event_type FROM workflow.workflow_event WHERE workflow_id = ? ORDER BY id"
@@ -218,7 +217,7 @@ def _next_states(state: Status | None, event: EventType) -> set[Status | None]:
     return found
 
 
-def until(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+def until(met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
     """Poll until it is met; a test that waits for something names it."""
     deadline = time.monotonic() + seconds
     while True:
@@ -229,7 +228,7 @@ def until(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
         time.sleep(0.005)
 
 
-async def eventually(met: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+async def eventually(met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
     """The same for tests whose event loop must go on meanwhile."""
     deadline = time.monotonic() + seconds
     while True:

@@ -141,7 +141,7 @@ async def test_a_worker_told_to_fails_types_it_has_no_handler_for(app: swf.App) 
 
 
 @pytest.mark.parametrize("spelling", ["billing.", "billing.%", "billing.*"])
-async def test_prefixes_route(app: swf.App, spelling: str) -> None:
+async def test_prefixes_route_types_to_workers(app: swf.App, spelling: str) -> None:
     for name in ("billing.invoice.v1", "billingx.invoice.v1", "media.thumb.v1"):
 
         @app.workflow(name)

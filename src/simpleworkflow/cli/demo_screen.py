@@ -24,7 +24,7 @@ class Look(Enum):
     """What an order looks like: a word and a style."""
 
     WAITING = "waiting", "dim"
-    RUNNING = "running", "bold black on yellow"
+    LEASED = "leased", "bold black on yellow"
     RETRYING = "to be retried", "bold white on magenta"
     INTERRUPTED = "interrupted", "bold white on red"
     DONE = "done", "black on green"
@@ -35,7 +35,7 @@ class Look(Enum):
         if run.is_finished:
             return cls.DONE if run.status is Status.SUCCEEDED else cls.FAILED
         if run.status is Status.LEASED:
-            return cls.RUNNING
+            return cls.LEASED
         if run.crashes:
             return cls.INTERRUPTED
         return cls.RETRYING if run.attempt else cls.WAITING

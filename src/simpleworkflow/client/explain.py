@@ -13,7 +13,7 @@ def explain(run: Run, workers: Sequence[WorkerInfo], *, now: datetime, is_enable
     name = f"run {run.id} ({run.type})"
     if run.is_finished:
         because = f": {run.last_error}" if run.last_error and run.status is not Status.SUCCEEDED else ""
-        return f"{name} {_ENDS[run.status]} at {_when(run.finished_at)}{because}"
+        return f"{name} {_ENDS.get(run.status, run.status)} at {_when(run.finished_at)}{because}"
     if run.is_held:
         because = f" ({run.hold_reason})" if run.hold_reason else ""
         return f"{name} is held by an operator since {_when(run.held_at)}{because}; it goes on when resumed"
@@ -42,12 +42,7 @@ def _times(attempts: int) -> str:
     return "1 failed attempt" if attempts == 1 else f"{attempts} failed attempts"
 
 
-_ENDS = {
-    Status.SUCCEEDED: "succeeded",
-    Status.FAILED: "failed",
-    Status.CANCELLED: "was cancelled",
-    Status.TIMED_OUT: "timed out",
-}
+_ENDS: dict[Status, str] = {Status.CANCELLED: "was cancelled", Status.TIMED_OUT: "timed out"}
 
 
 def _when(instant: datetime | None) -> str:

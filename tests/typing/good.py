@@ -1,0 +1,107 @@
+"""What type checkers must accept, and the types that they must see. Read by mypy and pyright, never run."""
+
+# pyright: strict
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+from uuid import UUID, uuid4
+
+import simpleworkflow as swf
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int
+
+
+@dataclass
+class Receipt:
+    paid: bool
+
+
+app = swf.App("orders.db", settings=swf.Settings(lease=10))
+
+
+@app.workflow("orders.pay.v1", retry=swf.Retry(max_attempts=5), timeout="1h", concurrency=4)
+async def pay(ctx: swf.Context, order: Order) -> Receipt:
+    ctx.log.info("paying %s for %s, attempt %d", order.id, ctx.run_id, ctx.attempt)
+    await ctx.heartbeat("1m")
+    return Receipt(order.cents > 0)
+
+
+@app.workflow()
+async def tick(ctx: swf.Context) -> int:
+    return ctx.epoch
+
+
+@app.workflow("orders.print.v1", on_cancel="orders.unprint.v1", dead_letter="ops.failed.v1")
+def print_label(ctx: swf.SyncContext, words: list[str]) -> str:
+    ctx.heartbeat(timedelta(seconds=30))
+    return " ".join(words)
+
+
+@app.workflow("orders.sweep.v1", lease=60)
+def sweep(ctx: swf.SyncContext) -> None:
+    assert not ctx.is_cancelled()
+
+
+label = app.declare("media.label.v1", input=str, output=list[str])
+unknown = app.declare("media.unknown.v1")
+
+assert_type(pay, swf.Workflow[Order, Receipt])
+assert_type(tick, swf.Workflow[None, int])
+assert_type(print_label, swf.Workflow[list[str], str])
+assert_type(sweep, swf.Workflow[None, None])
+assert_type(label, swf.Workflow[str, list[str]])
+
+
+async def awaited(order: Order, key: str | None) -> None:
+    handle = await app.trigger(pay, order, idempotency_key=key, priority=50, delay="5s", max_attempts=2)
+    assert_type(handle, swf.RunHandle[Receipt])
+    assert_type(await handle.result("30s"), Receipt)
+    assert_type(await app.trigger(tick, require="worker", id=uuid4()), swf.RunHandle[int])
+    assert_type(await app.run(pay, order, timeout=30, run_at=datetime.now(UTC)), Receipt)
+    assert_type(await app.run(tick), int)
+    assert_type(await app.run(label, "x"), list[str])
+    assert_type(await app.trigger_many(pay, [order, order], start_within=60), list[swf.RunHandle[Receipt]])
+    assert_type(await app.trigger("orders.pay.v1", {"id": "1"}), swf.RunHandle[Any])
+    await app.run(unknown, {"any": "thing"})
+    await app.trigger(sweep)
+    assert_type(app.handle(handle.id, pay), swf.RunHandle[Receipt])
+    run = await handle.cancel("why")
+    assert_type(run, swf.Run)
+    assert_type(run.status, swf.Status)
+    async for one in app.runs(prefix="orders.", status=["failed", swf.Status.CANCELLED], limit=10):
+        assert_type(one.id, UUID)
+    async with app.worker(prefixes="orders.*", concurrency=10, drain="5s", on_unknown="leave"):
+        pass
+
+
+def blocking(order: Order) -> None:
+    handle = app.sync.trigger(pay, order, priority=50)
+    assert_type(handle, swf.SyncRunHandle[Receipt])
+    assert_type(handle.result(timeout=timedelta(seconds=30)), Receipt)
+    assert_type(app.sync.run(tick), int)
+    assert_type(app.sync.run(print_label, ["a", "b"], timeout=1), str)
+    assert_type(app.sync.trigger_many(label, ["x"]), list[swf.SyncRunHandle[list[str]]])
+    assert_type(app.sync.runs(), Iterator[swf.Run])
+    with app.sync.worker(name="inside"):
+        assert_type(handle.get(), swf.Run)
+
+
+class Thumbnail(swf.WorkflowExecutor):
+    """The seed's spelling is typed too."""
+
+    def execute(self, run: swf.WorkflowRun) -> dict[str, str]:
+        run.heartbeat(30)
+        return {"status": "cancelled" if run.is_cancelled() else "completed"}
+
+
+def seed() -> None:
+    poller = swf.IntentPoller(db_url="x.db", type_prefixes=["content.%"], worker_id="w", lease_duration=30)
+    poller.register_executor("content.thumbnail.v1", Thumbnail())
+    assert_type(swf.Client("x.db").create(swf.Intent(type="content.thumbnail.v1", payload={})), str)
