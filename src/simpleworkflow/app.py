@@ -213,6 +213,7 @@ class EmbeddedWorker:
         self._choices = choices
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: asyncio.Runner | None = None
         self._worker: Worker | None = None
         self._up = threading.Event()
         self._trouble: BaseException | None = None
@@ -250,16 +251,21 @@ class EmbeddedWorker:
             raise trouble
 
     def _serve(self) -> None:
+        runner = self._runner = asyncio.Runner()
         try:
-            with asyncio.Runner() as runner:
-                self._loop = runner.get_loop()
-                runner.run(self._work())
+            self._loop = runner.get_loop()
+            runner.run(self._work())
         except BaseException as error:
             if self._up.is_set():
                 log.critical("the embedded worker ended; runs wait for another one", exc_info=error)
             self._trouble = error
         finally:
             self._up.set()
+            if self._worker is None or self._worker.clean:
+                runner.close()
+            else:
+                # Closing would wait for code that does not stop, and that code may still call into this loop.
+                log.warning("code was still running at the drain deadline; its runs are taken over when leases end")
 
     async def _work(self) -> None:
         worker = self._worker = self._app.make_worker(**self._choices)

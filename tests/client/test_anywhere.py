@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,24 @@ def test_a_worker_that_breaks_is_not_silent(
         while worker.is_alive:
             worker._thread.join(0.01)  # type: ignore[union-attr]
     assert "the embedded worker ended" in caplog.text
+
+
+def test_code_that_does_not_stop_cannot_hold_up_the_end_of_an_embedded_worker(app: swf.App) -> None:
+    started, finish = threading.Event(), threading.Event()
+
+    @app.workflow("a.stubborn.v1")
+    def stubborn(ctx: swf.SyncContext) -> None:
+        started.set()
+        finish.wait(60)
+
+    with app.sync.worker(drain=0):
+        handle = app.sync.trigger(stubborn)
+        assert started.wait(20)
+        before = time.monotonic()
+    took = time.monotonic() - before
+    finish.set()
+    assert took < 10
+    assert handle.get().status == "leased", "the thread still runs, so nobody else may have it before the lease ends"
 
 
 @pytest.fixture

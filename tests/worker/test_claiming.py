@@ -221,6 +221,25 @@ async def test_suspects_run_one_at_a_time(app: swf.App) -> None:
     assert {(await handle.get()).crashes for handle in handles} == {1}
 
 
+async def test_a_suspect_does_not_starve_behind_a_backlog(app: swf.App) -> None:
+    order: list[int] = []
+
+    @app.workflow("t.busy.v1")
+    async def busy(ctx: swf.Context, number: int) -> None:
+        order.append(number)
+
+    (suspect,) = await app.trigger_many(busy, [-1], priority=999)
+    offer = runs.Offer("t.busy.v1", 999, 3, 60_000_000, None)
+    gone = f"gone@{host_token()}.4194300.1.ab"
+    one_by_one = not app._engine.ledger.has_lateral
+    assert await app._engine.run(runs.claim([offer], 1, gone, lane_by_lane=one_by_one))
+    assert await app._engine.run(runs.crash([gone], limit=10, chance=0))
+    await app.trigger_many(busy, range(500))
+    async with app.worker(concurrency=2):
+        await suspect.result("20s")
+    assert order.index(-1) < 100, "it ran long before the backlog was done"
+
+
 async def test_a_suspect_that_lives_long_enough_is_trusted(url: str) -> None:
     app = swf.App(url, settings=swf.Settings(lease=2, poll_every=0.05, local_check_every=0.1, suspect_seconds=0.2))
     gauge = Gauge()

@@ -12,12 +12,14 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from ..app import App
 from .main import fail
 
 log = logging.getLogger("simpleworkflow.cli")
+
+UNCLEAN = 3
 
 
 def run_worker(
@@ -36,21 +38,26 @@ def run_worker(
 
 def serve(app: App, **options: Any) -> None:
     """Work in the main thread until a signal says stop; exits the process when threads would hold it up."""
-    clean = asyncio.run(_serve(app, options))
-    if not clean:
-        log.warning("code was still running at the drain deadline; its runs were handed back")
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(3)
+    asyncio.run(_serve(app, options))
 
 
-async def _serve(app: App, options: dict[str, Any]) -> bool:
+async def _serve(app: App, options: dict[str, Any]) -> None:
     worker = app.make_worker(process_ends=True, **options)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     await worker.run()
-    return worker.clean
+    if not worker.clean:
+        # Here and not after asyncio.run: that would first wait for the very code that does not stop.
+        log.warning("code was still running at the drain deadline; its runs were handed back")
+        _exit_hard()
+
+
+def _exit_hard() -> NoReturn:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(UNCLEAN)
 
 
 def load_app(target: str) -> App:

@@ -76,7 +76,7 @@ class StoreError(SimpleWorkflowError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached; nothing was accepted."""
+    """The database cannot be reached; a trigger may be repeated with the same id or idempotency key."""
 
 
 class MissingMigration(StoreError):

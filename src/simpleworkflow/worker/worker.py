@@ -156,11 +156,12 @@ class Worker:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
         taken: list[Lease] = []
         try:
-            taken += await self._claimer.claim(free, self._room_by_type())
-            if free > len(taken) and self._suspect is None and monotonic() >= self._suspects_after:
-                suspects = await self._claimer.claim_suspect()
-                self._suspects_after = 0.0 if suspects else monotonic() + self._settings.poll_every / 2
-                taken += suspects
+            # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
+            if self._suspect is None and monotonic() >= self._suspects_after:
+                taken += await self._claimer.claim_suspect()
+                self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
+            if free > len(taken):
+                taken += await self._claimer.claim(free - len(taken), self._room_by_type())
         except StoreUnavailable as error:
             log.warning("nothing can be claimed: %s", error)
         except Exception:
