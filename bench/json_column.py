@@ -21,7 +21,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support.postgres import LaunchedServer, find_system, find_wheel  # noqa: E402
 
 RUNS, BATCH, ROUNDS = 20_000, 200, 5
-PAYLOADS = {"100 bytes": {"order": 4711, "note": "x" * 70}, "4 KiB": {"items": [{"sku": f"a-{n}", "n": n} for n in range(150)]}}
+PAYLOADS = {
+    "100 bytes": {"order": 4711, "note": "x" * 70},
+    "4 KiB": {"items": [{"sku": f"a-{n}", "n": n} for n in range(150)]},
+}
 
 
 def measure(connection: psycopg.Connection[Any], kind: str, payload: str) -> dict[str, float]:
@@ -40,9 +43,12 @@ def measure(connection: psycopg.Connection[Any], kind: str, payload: str) -> dic
         )
     for first in range(0, RUNS, BATCH):
         ids = list(range(first, first + BATCH))
-        connection.execute("UPDATE t SET status = 'leased' WHERE id = ANY(%s) RETURNING id, payload::text", (ids,)).fetchall()
         connection.execute(
-            f"UPDATE t SET status = 'succeeded', result = r FROM unnest(%s::int[], %s::{kind}[]) AS n(i, r) WHERE id = i",
+            "UPDATE t SET status = 'leased' WHERE id = ANY(%s) RETURNING id, payload::text", (ids,)
+        ).fetchall()
+        connection.execute(
+            f"UPDATE t SET status = 'succeeded', result = r"
+            f" FROM unnest(%s::int[], %s::{kind}[]) AS n(i, r) WHERE id = i",
             (ids, ['{"ok": true}'] * BATCH),
         )
     seconds = time.perf_counter() - started
@@ -62,17 +68,19 @@ def wal(connection: psycopg.Connection[Any]) -> tuple[int, int]:
 
 def main() -> None:
     report: dict[str, Any] = {}
-    with LaunchedServer(find_system() or find_wheel(), durable=True) as server:
-        with psycopg.connect(server.url(), autocommit=True) as connection:
-            for name, payload in PAYLOADS.items():
-                rounds: dict[str, list[dict[str, float]]] = {"json": [], "jsonb": []}
-                for _ in range(ROUNDS):
-                    for kind, found in rounds.items():
-                        found.append(measure(connection, kind, json.dumps(payload)))
-                report[name] = {
-                    kind: {key: round(statistics.median(r[key] for r in found), 1) for key in found[0]}
-                    for kind, found in rounds.items()
-                }
+    with (
+        LaunchedServer(find_system() or find_wheel(), durable=True) as server,
+        psycopg.connect(server.url(), autocommit=True) as connection,
+    ):
+        for name, payload in PAYLOADS.items():
+            rounds: dict[str, list[dict[str, float]]] = {"json": [], "jsonb": []}
+            for _ in range(ROUNDS):
+                for kind, found in rounds.items():
+                    found.append(measure(connection, kind, json.dumps(payload)))
+            report[name] = {
+                kind: {key: round(statistics.median(r[key] for r in found), 1) for key in found[0]}
+                for kind, found in rounds.items()
+            }
     target = ROOT / "bench" / "results" / "json_column.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(report, indent=2) + "\n")

@@ -44,6 +44,11 @@ class ManualClock:
         self._now += round(seconds * 1_000_000)
 
 
+def to_us(seconds: float) -> int:
+    """A duration as the store counts it."""
+    return round(seconds * 1_000_000)
+
+
 def to_micros(instant: datetime) -> int:
     """Microseconds since 1970 of an aware datetime; naive ones are refused because their meaning is a guess."""
     if instant.tzinfo is None:

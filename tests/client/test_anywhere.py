@@ -183,6 +183,22 @@ def test_closing_ends_the_apps_threads(app: swf.App, url: str) -> None:
     assert [t.name for t in set(threading.enumerate()) - before if "simpleworkflow" in t.name] == []
 
 
+async def test_a_call_that_comes_as_the_app_closes_is_refused_and_not_lost(app: swf.App) -> None:
+    """Whoever took hold of the engine before the close and enters after it."""
+    await app.check()
+    engine = app._engine
+    await app.close()
+
+    async def work() -> int:
+        return 1
+
+    with pytest.raises(swf.StoreUnavailable, match="closed meanwhile"):
+        engine.block(work())
+    with pytest.raises(swf.StoreUnavailable, match="closed meanwhile"):
+        await engine.call(work)
+    assert app._engine is not engine
+
+
 def test_closing_while_others_call_hangs_nobody(app: swf.App) -> None:
     """Calls either succeed or say that the App was closed meanwhile."""
     stop = threading.Event()

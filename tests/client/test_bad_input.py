@@ -60,7 +60,7 @@ def closed_port() -> Iterator[int]:
 
 
 async def test_an_unreachable_database_is_named_in_time(closed_port: int) -> None:
-    app = swf.App(f"postgresql://u:s3cret@127.0.0.1:{closed_port}/db", settings=swf.Settings(store_timeout=0.5))
+    app = swf.App(f"postgresql://u:s3cret@127.0.0.1:{closed_port}/db", settings=swf.Settings(store_timeout=0.2))
     for call in (
         lambda: app.trigger("a.b.v1", 1),
         lambda: app.get(UUID(int=1)),

@@ -70,7 +70,7 @@ class Stage:
         async def seen() -> bool:
             return self.stopped[handle.id] > 0
 
-        await eventually(seen, "its code is stopped")
+        await eventually(seen, "its code is stopped by a hint, long before the lease is renewed", seconds=5)
 
 
 # Cancel.

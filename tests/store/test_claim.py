@@ -32,7 +32,7 @@ from support.ledger import (
 from simpleworkflow.model.names import EVERYTHING, Span, parse_prefixes, span_of_prefix, span_of_type
 from simpleworkflow.model.records import Lane
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 
 async def test_the_longest_due_run_of_a_lane_comes_first(ledger: Ledger, raw: Raw) -> None:
@@ -150,8 +150,8 @@ async def test_what_the_request_says_wins_over_the_policy(ledger: Ledger) -> Non
 async def test_each_lane_gets_its_own_policy(ledger: Ledger) -> None:
     await create(ledger, new(type="test.a.v1"), new(type="test.b.v1"))
     offers = [
-        runs.Offer("test.a.v1", 100, 2, 10_000_000, None),
-        runs.Offer("test.b.v1", 100, 6, 20_000_000, 60_000_000),
+        leases.Offer("test.a.v1", 100, 2, 10_000_000, None),
+        leases.Offer("test.b.v1", 100, 6, 20_000_000, 60_000_000),
     ]
     a, b = sorted(await claim(ledger, *offers), key=lambda lease: lease.type)
     assert (a.max_attempts, a.lease_seconds, a.deadline_in) == (2, 10.0, None)
@@ -224,7 +224,7 @@ async def every_lane(ledger: Ledger, spans: list[Span], limit: int) -> list[Lane
     found: list[Lane] = []
     after: Lane | None = START
     while after is not None:
-        page, after = await ledger.run(runs.find_lanes(spans, after, limit))
+        page, after = await ledger.run(leases.find_lanes(spans, after, limit))
         found += page
     return found
 
@@ -270,7 +270,7 @@ async def test_a_worker_can_ask_what_it_holds(ledger: Ledger) -> None:
     mine = await leased(ledger)
     await create(ledger)
     await claim(ledger, worker="someone else")
-    assert await ledger.run(runs.leased_by("w1")) == [(mine.id, 1)]
+    assert await ledger.run(leases.leased_by("w1")) == [(mine.id, 1)]
 
 
 async def test_a_claim_names_its_worker(ledger: Ledger, raw: Raw) -> None:

@@ -38,7 +38,7 @@ from simpleworkflow.model.moves import Ending, Outcome
 from simpleworkflow.model.records import Lease
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 PARENT, CHILD = "test.parent.v1", "test.child.v1"
 
@@ -182,9 +182,9 @@ async def test_the_worker_hastens_the_undo_when_it_has_stopped(ledger: Ledger) -
     await define(ledger, TYPE, on_cancel="test.undo.v1")
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(runs.hasten_undo(lease.id, lease.epoch)) is True
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is True
     assert len(await claim(ledger, offer("test.undo.v1"))) == 1
-    assert await ledger.run(runs.hasten_undo(lease.id, lease.epoch)) is False
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is False
 
 
 async def test_a_stale_worker_does_not_hasten(ledger: Ledger) -> None:
@@ -193,7 +193,7 @@ async def test_a_stale_worker_does_not_hasten(ledger: Ledger) -> None:
     await settle(ledger, released(lease))
     await claim(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(runs.hasten_undo(lease.id, lease.epoch)) is False
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is False
 
 
 async def test_a_run_without_definition_needs_no_undo(ledger: Ledger, raw: Raw) -> None:
@@ -255,7 +255,7 @@ async def _by_cancel(ledger: Ledger, raw: Raw, child: Lease) -> None:
 
 async def _by_deadline(ledger: Ledger, raw: Raw, child: Lease) -> None:
     raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(1)} WHERE id = ?", child.id)
-    assert child.id in await ledger.run(runs.expire(limit=10))
+    assert child.id in await ledger.run(leases.expire(limit=10))
 
 
 async def _by_crashes(ledger: Ledger, raw: Raw, child: Lease) -> None:
@@ -389,9 +389,9 @@ async def three_generations(ledger: Ledger, order: tuple[int, ...]) -> list[Leas
     ]
 
 
-def lawful(raw: Raw, leases: list[Lease]) -> list[str]:
+def lawful(raw: Raw, family: list[Lease]) -> list[str]:
     states = []
-    for lease in leases:
+    for lease in family:
         row = raw.row(lease.id)
         check_invariants(row)
         assert check_path(raw.events(lease.id)) == row["status"], raw.events(lease.id)
@@ -409,37 +409,37 @@ ORDERS = list(permutations(range(3)))
 async def test_a_family_settled_in_one_batch_ends_lawfully(
     ledger: Ledger, raw: Raw, order: tuple[int, ...], endings: tuple[Any, ...]
 ) -> None:
-    leases = await three_generations(ledger, order)
-    outcomes = await settle(ledger, *(ending(lease) for ending, lease in zip(endings, leases, strict=True)))
-    states = lawful(raw, leases)
-    for outcome, lease, ending in zip(outcomes, leases, endings, strict=True):
+    family = await three_generations(ledger, order)
+    outcomes = await settle(ledger, *(ending(lease) for ending, lease in zip(endings, family, strict=True)))
+    states = lawful(raw, family)
+    for outcome, lease, ending in zip(outcomes, family, endings, strict=True):
         wanted = ending(stub(lease)).event
         assert (wanted in raw.events(lease.id)) is (outcome is Outcome.DONE)
-    assert states[0] == endings[0](stub(leases[0])).status
+    assert states[0] == endings[0](stub(family[0])).status
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 async def test_a_family_swept_in_one_batch_ends_lawfully(ledger: Ledger, raw: Raw, order: tuple[int, ...]) -> None:
-    leases = await three_generations(ledger, order)
+    family = await three_generations(ledger, order)
     raw.sql(f"UPDATE workflow.workflow_run SET lease_until = lease_until {raw.back(60)}")
     await sweep(ledger)
-    assert lawful(raw, leases) == ["failed", "cancelled", "cancelled"]
+    assert lawful(raw, family) == ["failed", "cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 async def test_a_family_that_expires_together_ends_lawfully(ledger: Ledger, raw: Raw, order: tuple[int, ...]) -> None:
-    leases = await three_generations(ledger, order)
+    family = await three_generations(ledger, order)
     raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(1)}")
-    await ledger.run(runs.expire(limit=10))
-    states = lawful(raw, leases)
+    await ledger.run(leases.expire(limit=10))
+    states = lawful(raw, family)
     assert states[0] == "timed_out"
     assert set(states) <= {"timed_out", "cancelled"}
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 async def test_a_family_cancelled_together_is_told_once_each(ledger: Ledger, raw: Raw, order: tuple[int, ...]) -> None:
-    leases = await three_generations(ledger, order)
-    answers = await ledger.run(runs.cancel([lease.id for lease in leases]))
+    family = await three_generations(ledger, order)
+    answers = await ledger.run(runs.cancel([lease.id for lease in family]))
     assert {answer.run.status for answer in answers if answer.run} == {Status.CANCELLED}
-    assert lawful(raw, leases) == ["cancelled"] * 3
-    assert [raw.events(lease.id).count("cancelled") for lease in leases] == [1, 1, 1]
+    assert lawful(raw, family) == ["cancelled"] * 3
+    assert [raw.events(lease.id).count("cancelled") for lease in family] == [1, 1, 1]

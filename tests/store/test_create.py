@@ -19,7 +19,7 @@ from simpleworkflow.model.names import EVERYTHING
 from simpleworkflow.model.records import Created
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs, workers
+from simpleworkflow.store.operations import leases, runs, workers
 
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation, psycopg.errors.NotNullViolation)
 
@@ -190,7 +190,7 @@ async def test_an_empty_batch_creates_nothing(ledger: Ledger) -> None:
 
 async def test_a_bare_insert_is_a_complete_trigger(ledger: Ledger, raw: Raw) -> None:
     raw.sql("INSERT INTO workflow.workflow_run (type, payload) VALUES (?, ?)", TYPE, '{"from":"sql"}')
-    ((lane,), _) = await ledger.run(runs.find_lanes([EVERYTHING], runs.Lane("", -1), 10))
+    ((lane,), _) = await ledger.run(leases.find_lanes([EVERYTHING], Lane("", -1), 10))
     assert lane == (TYPE, 100)
     (lease,) = await claim(ledger)
     assert lease.payload == '{"from":"sql"}'

@@ -40,7 +40,7 @@ from simpleworkflow.model.moves import Ending, Outcome
 from simpleworkflow.model.records import Lease
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 ENDINGS = [succeeded, failed, retried, released, overran]
 
@@ -69,10 +69,10 @@ async def test_a_late_worker_cannot_settle_a_reclaimed_run(
 async def test_a_late_worker_cannot_renew_a_reclaimed_run(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
     before = raw.row(stale.id)
-    (news,) = await ledger.run(runs.renew([(stale.id, stale.epoch, 500.0)]))
+    (news,) = await ledger.run(leases.renew([(stale.id, stale.epoch, 500.0)]))
     assert not news.owned
     assert raw.row(stale.id) == before
-    (news,) = await ledger.run(runs.renew([(current.id, current.epoch, 500.0)]))
+    (news,) = await ledger.run(leases.renew([(current.id, current.epoch, 500.0)]))
     assert news.owned
     assert raw.row(stale.id)["lease_until"] > before["lease_until"]
 
@@ -80,10 +80,10 @@ async def test_a_late_worker_cannot_renew_a_reclaimed_run(ledger: Ledger, raw: R
 async def test_a_late_worker_cannot_heartbeat_a_reclaimed_run(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
     before, story = raw.row(stale.id), raw.events(stale.id)
-    assert await ledger.run(runs.heartbeat(stale.id, stale.epoch, 500.0)) is False
+    assert await ledger.run(leases.heartbeat(stale.id, stale.epoch, 500.0)) is False
     assert raw.row(stale.id) == before
     assert raw.events(stale.id) == story
-    assert await ledger.run(runs.heartbeat(current.id, current.epoch, 500.0)) is True
+    assert await ledger.run(leases.heartbeat(current.id, current.epoch, 500.0)) is True
     assert raw.events(stale.id) == [*story, "heartbeat"]
 
 
@@ -94,7 +94,7 @@ async def test_one_batch_may_hold_a_stale_and_a_current_entry_of_one_run(ledger:
     assert outcomes == [Outcome.LOST, Outcome.DONE]
     assert raw.row(stale.id)["status"] == "succeeded"
     assert raw.events(stale.id)[-2:] == ["started", "succeeded"]
-    news = await ledger.run(runs.check_leases([(stale.id, stale.epoch), (current.id, current.epoch)]))
+    news = await ledger.run(leases.check_leases([(stale.id, stale.epoch), (current.id, current.epoch)]))
     assert [one.epoch for one in news] == [stale.epoch, current.epoch]
 
 
@@ -116,7 +116,7 @@ async def test_a_cancelled_run_is_not_overwritten(ledger: Ledger, raw: Raw) -> N
 
 async def test_an_unknown_run_is_lost(ledger: Ledger) -> None:
     assert await settle(ledger, succeeded(stub(new().id))) == [Outcome.LOST]
-    (news,) = await ledger.run(runs.renew([(new().id, 1, 30.0)]))
+    (news,) = await ledger.run(leases.renew([(new().id, 1, 30.0)]))
     assert not news.owned
 
 
@@ -129,9 +129,9 @@ async def test_settling_twice_lands_once(ledger: Ledger, raw: Raw) -> None:
 
 async def test_a_renewal_never_shortens_a_lease(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
-    await ledger.run(runs.heartbeat(lease.id, 1, 500.0))
+    await ledger.run(leases.heartbeat(lease.id, 1, 500.0))
     until_then = raw.row(lease.id)["lease_until"]
-    await ledger.run(runs.renew([(lease.id, 1, 5.0)]))
+    await ledger.run(leases.renew([(lease.id, 1, 5.0)]))
     assert raw.row(lease.id)["lease_until"] == until_then
 
 
@@ -140,7 +140,7 @@ async def test_a_renewal_tells_of_holds_and_wakes(ledger: Ledger) -> None:
     await ledger.run(runs.hold([lease.id]))
     child = await leased(ledger, type="test.child.v1", parent_id=lease.id)
     await settle(ledger, succeeded(child))
-    (news,) = await ledger.run(runs.renew([(lease.id, 1, 30.0)]))
+    (news,) = await ledger.run(leases.renew([(lease.id, 1, 30.0)]))
     assert (news.owned, news.held, news.wakes) == (True, True, 1)
 
 
@@ -156,7 +156,7 @@ async def test_a_repeated_flush_that_had_landed_is_done(
     lease = await leased(ledger, parent_id=parent)
     assert await settle(ledger, ending(lease)) == [Outcome.DONE]
     before, story = raw.row(lease.id), raw.events(lease.id)
-    assert await ledger.run(repeated(runs.settle([ending(lease)]))) == [Outcome.DONE]
+    assert await ledger.run(repeated(leases.settle([ending(lease)]))) == [Outcome.DONE]
     assert raw.row(lease.id) == before
     assert raw.events(lease.id) == story
 
@@ -166,28 +166,28 @@ async def test_a_repeated_flush_that_had_not_landed_lands(
     ledger: Ledger, raw: Raw, ending: Callable[[Any], Ending]
 ) -> None:
     lease = await leased(ledger)
-    assert await ledger.run(repeated(runs.settle([ending(lease)]))) == [Outcome.DONE]
+    assert await ledger.run(repeated(leases.settle([ending(lease)]))) == [Outcome.DONE]
     assert raw.row(lease.id)["status"] == ending(lease).status
 
 
 async def test_a_repeated_flush_is_lost_when_somebody_else_ended_the_run(ledger: Ledger) -> None:
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(repeated(runs.settle([succeeded(lease)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(lease)]))) == [Outcome.LOST]
 
 
 async def test_a_repeated_flush_is_lost_when_the_run_was_reclaimed(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
-    assert await ledger.run(repeated(runs.settle([succeeded(stale)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(stale)]))) == [Outcome.LOST]
     await settle(ledger, succeeded(current))
-    assert await ledger.run(repeated(runs.settle([succeeded(stale)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(stale)]))) == [Outcome.LOST]
 
 
 async def test_a_repeated_success_is_lost_when_the_run_was_swept(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     raw.age(lease.id, 60, "lease_until")
     await sweep(ledger)
-    assert await ledger.run(repeated(runs.settle([succeeded(lease)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(lease)]))) == [Outcome.LOST]
 
 
 # The statement that was already under way (PostgreSQL; SQLite has one writer at a time)
@@ -248,7 +248,7 @@ async def test_an_insert_that_only_joins_the_run_lands_after_a_newer_epoch(
 
 
 WRITES: dict[str, Callable[[Ledger, Lease], Awaitable[Any]]] = {
-    "heartbeat": lambda ledger, lease: ledger.run(runs.heartbeat(lease.id, lease.epoch, 30.0)),
+    "heartbeat": lambda ledger, lease: ledger.run(leases.heartbeat(lease.id, lease.epoch, 30.0)),
     "settle": lambda ledger, lease: settle(ledger, succeeded(lease)),
     "settle a family": lambda ledger, lease: settle(ledger, succeeded(stub(lease.id, 1, parent_id=new().id))),
 }
@@ -281,7 +281,7 @@ async def test_a_renewal_does_not_wait_behind_a_flush(pg: Any, blocker: psycopg.
     ledger, _, _ = pg
     lease = await leased(ledger)
     blocker.execute("SELECT 1 FROM workflow.workflow_run WHERE id = %s FOR UPDATE", [lease.id])
-    (news,) = await asyncio.wait_for(ledger.run(runs.renew([(lease.id, 1, 30.0)])), 5)
+    (news,) = await asyncio.wait_for(ledger.run(leases.renew([(lease.id, 1, 30.0)])), 5)
     assert news.owned
 
 

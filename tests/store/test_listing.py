@@ -31,7 +31,7 @@ from simpleworkflow.model.names import span_of_prefix
 from simpleworkflow.model.records import Count
 from simpleworkflow.model.states import EventType, Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import events, runs
+from simpleworkflow.store.operations import events, leases, runs
 
 EVERY: dict[str, Any] = {
     "statuses": (),
@@ -168,9 +168,9 @@ async def step(ledger: Ledger, raw: Raw, run_id: UUID, dice: random.Random) -> N
         lambda: ledger.run(runs.hold([run_id])),
         lambda: ledger.run(runs.resume([run_id])),
         lambda: ledger.run(runs.revive([run_id])),
-        lambda: ledger.run(runs.heartbeat(run_id, row["lease_epoch"], 30.0)),
+        lambda: ledger.run(leases.heartbeat(run_id, row["lease_epoch"], 30.0)),
         lambda: sweep(ledger, "w1"),
-        lambda: ledger.run(runs.expire(limit=10)),
+        lambda: ledger.run(leases.expire(limit=10)),
     ]
     moves += [
         lambda ending=ending: settle(ledger, ending(stub(run_id, row["lease_epoch"])))  # type: ignore[misc]

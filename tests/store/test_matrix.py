@@ -37,7 +37,7 @@ from simpleworkflow.clock import new_id
 from simpleworkflow.model.moves import MOVES, Needs, Outcome
 from simpleworkflow.model.states import OPEN, Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 BY_JOURNAL = {"succeed": succeeded, "fail": failed, "retry": retried, "release": released, "overrun": overran}
 BY_CONTROL = {"cancel": runs.cancel, "hold": runs.hold, "resume": runs.resume, "revive": runs.revive}
@@ -117,7 +117,7 @@ async def _swept(ledger: Ledger, run_id: UUID, target: Status) -> bool:
 
 
 async def _expired(ledger: Ledger, run_id: UUID) -> bool:
-    return run_id in await ledger.run(runs.expire(limit=10))
+    return run_id in await ledger.run(leases.expire(limit=10))
 
 
 def allowed(state: Status, move: str, credential: str) -> bool:

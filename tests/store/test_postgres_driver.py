@@ -40,7 +40,7 @@ from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.drivers.postgres import POOL, PostgresDriver
-from simpleworkflow.store.operations import events, runs, workers
+from simpleworkflow.store.operations import events, leases, runs, workers
 from simpleworkflow.store.protocol import Operation
 from simpleworkflow.store.url import parse_url
 
@@ -275,10 +275,10 @@ async def whole_life(ledger: Ledger) -> list[str]:
     assert await create(ledger, idempotency_key="k") == [run_id]
     assert await lanes(ledger)
     (lease,) = await claim(ledger)
-    assert await ledger.run(runs.heartbeat(run_id, 1, 30.0))
-    assert (await ledger.run(runs.renew([(run_id, 1, 30.0)])))[0].owned
-    assert await ledger.run(runs.leased_by("w1")) == [(run_id, 1)]
-    assert await ledger.run(runs.lease_holders()) == ["w1"]
+    assert await ledger.run(leases.heartbeat(run_id, 1, 30.0))
+    assert (await ledger.run(leases.renew([(run_id, 1, 30.0)])))[0].owned
+    assert await ledger.run(leases.leased_by("w1")) == [(run_id, 1)]
+    assert await ledger.run(leases.lease_holders()) == ["w1"]
     child = await leased(ledger, "test.child.v1", parent_id=run_id)
     assert await settle(ledger, succeeded(child)) == [Outcome.DONE]
     assert await settle(ledger, retried(lease)) == [Outcome.DONE]
@@ -288,13 +288,13 @@ async def whole_life(ledger: Ledger) -> list[str]:
     assert await settle(ledger, released(lease)) == [Outcome.DONE]
     await claim(ledger, worker="dead")
     assert await sweep(ledger, "dead") == {run_id: Status.PENDING}
-    assert await ledger.run(runs.expire(limit=5)) == []
+    assert await ledger.run(leases.expire(limit=5)) == []
     (lease,) = await claim(ledger, suspects=True)
     assert await settle(ledger, failed(lease)) == [Outcome.DONE]
     assert await ledger.run(runs.finished_among([run_id])) == {run_id}
     await ledger.run(runs.revive([run_id]))
     await ledger.run(runs.cancel([run_id]))
-    assert not await ledger.run(runs.hasten_undo(run_id, 1))
+    assert not await ledger.run(leases.hasten_undo(run_id, 1))
     await ledger.run(runs.delete([run_id]))
     assert len(await claim(ledger, offer("test.dead.v1"), offer("test.undo.v1"))) == 2
     assert await ledger.run(workers.definitions(["test.work.v1"]))

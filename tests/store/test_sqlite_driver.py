@@ -23,7 +23,7 @@ from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.drivers import sqlite as driver
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 SPAWN = multiprocessing.get_context("spawn")
 PROCESSES, ROUNDS, BATCH = 4, 25, 8
@@ -126,9 +126,9 @@ async def test_a_test_may_own_the_clock(tmp_path: Path) -> None:
     clock.advance(0.000001)
     (again,) = await claim(ledger)
     clock.advance(30)
-    assert await ledger.run(runs.crash([], limit=10, chance=0)) == []
+    assert await ledger.run(leases.crash([], limit=10, chance=0)) == []
     clock.advance(0.000001)
-    assert await ledger.run(runs.crash([], limit=10, chance=0)) == [(again.id, Status.PENDING)]
+    assert await ledger.run(leases.crash([], limit=10, chance=0)) == [(again.id, Status.PENDING)]
     await ledger.close()
 
 

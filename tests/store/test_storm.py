@@ -32,7 +32,7 @@ from support.ledger import (
 )
 
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 ENDINGS = [succeeded, failed, retried, released, overran]
 ROUNDS = 40
@@ -56,13 +56,13 @@ async def worker(ledger: Ledger, name: str, dice: random.Random) -> None:
         if now:
             await settle(ledger, *(dice.choice(ENDINGS)(lease) for lease in now))
         if kept:
-            await ledger.run(runs.heartbeat(kept[0].id, kept[0].epoch, 30.0))
+            await ledger.run(leases.heartbeat(kept[0].id, kept[0].epoch, 30.0))
 
 
 async def sweeper(ledger: Ledger, dice: random.Random) -> None:
     for _ in range(ROUNDS):
         await sweep(ledger, dice.choice(["w0", "w1", "w2"]), limit=3)
-        await ledger.run(runs.expire(limit=2))
+        await ledger.run(leases.expire(limit=2))
 
 
 async def operator(ledger: Ledger, made: list[UUID], dice: random.Random) -> None:

@@ -27,7 +27,7 @@ from support.ledger import (
 
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 
 async def crash_again(ledger: Ledger, raw: Raw, run_id: UUID) -> Status:
@@ -74,7 +74,7 @@ async def test_chance_spreads_the_retries(ledger: Ledger, raw: Raw) -> None:
     raw.age(run_id, 1000)
     await claim(ledger, suspects=True)
     raw.age(run_id, 60, "lease_until")
-    await ledger.run(runs.crash([], limit=10, chance=0.999))
+    await ledger.run(leases.crash([], limit=10, chance=0.999))
     assert raw.delay(run_id) == pytest.approx(16 * 1.5, abs=0.01)
 
 
@@ -152,14 +152,14 @@ async def test_a_passed_deadline_ends_every_open_run(ledger: Ledger, raw: Raw, s
     (other,) = await create(ledger)
     raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(0.001)} WHERE id = ?", run_id)
     raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(-60)} WHERE id = ?", other)
-    assert await ledger.run(runs.expire(limit=10)) == [run_id]
+    assert await ledger.run(leases.expire(limit=10)) == [run_id]
     row = raw.row(run_id)
     check_invariants(row)
     assert row["status"] == "timed_out"
     assert row["last_error"] == "its deadline passed"
     assert check_path(raw.events(run_id)) is Status.TIMED_OUT
     assert raw.row(other)["status"] == "pending"
-    assert await ledger.run(runs.expire(limit=10)) == []
+    assert await ledger.run(leases.expire(limit=10)) == []
 
 
 async def test_start_by_ends_only_what_was_never_claimed(ledger: Ledger, raw: Raw) -> None:
@@ -169,7 +169,7 @@ async def test_start_by_ends_only_what_was_never_claimed(ledger: Ledger, raw: Ra
     (patient,) = await create(ledger, start_within=500)
     for run_id in (lease.id, waiting, patient):
         raw.age(run_id, 60)
-    assert await ledger.run(runs.expire(limit=10)) == [waiting]
+    assert await ledger.run(leases.expire(limit=10)) == [waiting]
     assert raw.row(waiting)["last_error"] == "no worker started it in time"
     assert raw.row(patient)["status"] == raw.row(lease.id)["status"] == "pending"
 
@@ -177,16 +177,16 @@ async def test_start_by_ends_only_what_was_never_claimed(ledger: Ledger, raw: Ra
 async def test_expiry_is_bounded(ledger: Ledger, raw: Raw) -> None:
     await create(ledger, *(new() for _ in range(5)))
     raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(1)}")
-    assert [len(await ledger.run(runs.expire(limit=2))) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(await ledger.run(leases.expire(limit=2))) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_lease_holders_are_named_once_each(ledger: Ledger) -> None:
     await create(ledger, *(new() for _ in range(6)))
     for worker in ("w2", "w1", "w3"):
         await claim(ledger, limit=2, worker=worker)
-    assert await ledger.run(runs.lease_holders()) == ["w1", "w2", "w3"]
+    assert await ledger.run(leases.lease_holders()) == ["w1", "w2", "w3"]
 
 
 async def test_nobody_holds_leases_of_an_idle_store(ledger: Ledger) -> None:
     await create(ledger)
-    assert await ledger.run(runs.lease_holders()) == []
+    assert await ledger.run(leases.lease_holders()) == []

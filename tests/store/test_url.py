@@ -26,7 +26,7 @@ from simpleworkflow.store.url import MEMORY, mask, parse_url
         ("sqlite:///:memory:", MEMORY),
     ],
 )
-def test_sqlite_urls(url: str, path: str) -> None:
+def test_sqlite_urls_name_a_file_or_memory(url: str, path: str) -> None:
     parsed = parse_url(url)
     assert (parsed.dialect, parsed.target, str(parsed)) == ("sqlite", path, path)
 
@@ -43,7 +43,7 @@ def test_sqlite_urls(url: str, path: str) -> None:
         ("postgresql://u:p%40ss@h/d", "postgresql://u:p%40ss@h/d", "workflow", False),
     ],
 )
-def test_postgres_urls(url: str, target: str, schema: str, pgbouncer: bool) -> None:
+def test_postgres_urls_keep_what_the_server_needs(url: str, target: str, schema: str, pgbouncer: bool) -> None:
     parsed = parse_url(url)
     assert (parsed.dialect, parsed.target, parsed.schema, parsed.pgbouncer) == ("postgres", target, schema, pgbouncer)
 

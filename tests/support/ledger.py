@@ -25,7 +25,7 @@ from simpleworkflow.model.names import EVERYTHING
 from simpleworkflow.model.records import Definition, Lane, Lease, NewRun, Run
 from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import runs, workers
+from simpleworkflow.store.operations import leases, runs, workers
 from simpleworkflow.store.protocol import Operation
 
 T = TypeVar("T")
@@ -117,14 +117,16 @@ def _made(answer: Any) -> UUID:
     return made
 
 
-def offer(type: str = TYPE, priority: int = 100, attempts: int = 3, timeout: float | None = None) -> runs.Offer:
-    return runs.Offer(type, priority, attempts, LEASE_US, None if timeout is None else round(timeout * 1e6))
+def offer(type: str = TYPE, priority: int = 100, attempts: int = 3, timeout: float | None = None) -> leases.Offer:
+    return leases.Offer(type, priority, attempts, LEASE_US, None if timeout is None else round(timeout * 1e6))
 
 
-async def claim(ledger: Ledger, *offers: runs.Offer, limit: int = 100, worker: str = "w1", **rest: Any) -> list[Lease]:
+async def claim(
+    ledger: Ledger, *offers: leases.Offer, limit: int = 100, worker: str = "w1", **rest: Any
+) -> list[Lease]:
     wanted = offers or (offer(),)
     rest.setdefault("lane_by_lane", not ledger.has_lateral)
-    return await ledger.run(runs.claim(wanted, limit, worker, **rest))
+    return await ledger.run(leases.claim(wanted, limit, worker, **rest))
 
 
 async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
@@ -135,7 +137,7 @@ async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
 
 
 async def settle(ledger: Ledger, *endings: Ending) -> list[Outcome]:
-    return await ledger.run(runs.settle(endings))
+    return await ledger.run(leases.settle(endings))
 
 
 async def get(ledger: Ledger, run_id: UUID) -> Run:
@@ -145,7 +147,7 @@ async def get(ledger: Ledger, run_id: UUID) -> Run:
 
 
 async def lanes(ledger: Ledger, *spans: tuple[str, str], **rest: Any) -> list[Lane]:
-    found, _ = await ledger.run(runs.find_lanes(spans or (EVERYTHING,), START, 1000, **rest))
+    found, _ = await ledger.run(leases.find_lanes(spans or (EVERYTHING,), START, 1000, **rest))
     return found
 
 
@@ -154,7 +156,7 @@ async def define(ledger: Ledger, name: str, **rest: Any) -> None:
 
 
 async def sweep(ledger: Ledger, *dead: str, limit: int = 100) -> dict[UUID, Status]:
-    return dict(await ledger.run(runs.crash(dead, limit=limit, chance=0.0)))
+    return dict(await ledger.run(leases.crash(dead, limit=limit, chance=0.0)))
 
 
 def stub(lease: Lease | UUID, epoch: int = 1, parent_id: UUID | None = None) -> Any:

@@ -12,7 +12,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.names import Span, span_of_type
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases
 from simpleworkflow.worker.process import host_token, is_dead, own_identity, start_time
 
 
@@ -196,9 +196,9 @@ async def test_a_held_run_is_handed_back_unburned_and_goes_on_when_resumed(app: 
 async def crashed(app: swf.App, handles: list[swf.RunHandle[Any]]) -> None:
     """Lease the runs as a process that is gone: the first look around makes suspects of them."""
     gone = f"gone@{host_token()}.4194300.1.ab"
-    offer = runs.Offer((await handles[0].get()).type, 100, 3, 60_000_000, None)
+    offer = leases.Offer((await handles[0].get()).type, 100, 3, 60_000_000, None)
     one_by_one = not app._engine.ledger.has_lateral
-    taken = await app._engine.run(runs.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
+    taken = await app._engine.run(leases.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
     assert {lease.id for lease in taken} == {handle.id for handle in handles}
 
 
@@ -229,11 +229,11 @@ async def test_a_suspect_does_not_starve_behind_a_backlog(app: swf.App) -> None:
         order.append(number)
 
     (suspect,) = await app.trigger_many(busy, [-1], priority=999)
-    offer = runs.Offer("t.busy.v1", 999, 3, 60_000_000, None)
+    offer = leases.Offer("t.busy.v1", 999, 3, 60_000_000, None)
     gone = f"gone@{host_token()}.4194300.1.ab"
     one_by_one = not app._engine.ledger.has_lateral
-    assert await app._engine.run(runs.claim([offer], 1, gone, lane_by_lane=one_by_one))
-    assert await app._engine.run(runs.crash([gone], limit=10, chance=0))
+    assert await app._engine.run(leases.claim([offer], 1, gone, lane_by_lane=one_by_one))
+    assert await app._engine.run(leases.crash([gone], limit=10, chance=0))
     await app.trigger_many(busy, range(500))
     async with app.worker(concurrency=2):
         await suspect.result("20s")
@@ -268,9 +268,9 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unburned(app: swf.Ap
     embedded = app.worker(lease="300ms", prefixes=["t.other.*"])
     async with embedded:
         assert embedded._worker is not None
-        offer = runs.Offer("t.lost.v1", 100, 3, 60_000_000, None)
+        offer = leases.Offer("t.lost.v1", 100, 3, 60_000_000, None)
         one_by_one = not app._engine.ledger.has_lateral
-        claim = runs.claim([offer], 1, embedded._worker.identity.id, lane_by_lane=one_by_one)
+        claim = leases.claim([offer], 1, embedded._worker.identity.id, lane_by_lane=one_by_one)
         assert len(await app._engine.run(claim)) == 1
         async with asyncio.timeout(10):
             while (run := await handle.get()).status != "pending":

@@ -13,7 +13,7 @@ import asyncio
 from ..model.moves import Ending, Outcome
 from ..model.states import Status
 from ..store import Ledger
-from ..store.operations import runs
+from ..store.operations import leases
 from .batch import Batcher
 from .hints import Hint, Hinter
 
@@ -48,7 +48,7 @@ class Journal:
             shard.abandon()
 
     async def _flush(self, endings: list[Ending]) -> list[Outcome]:
-        outcomes = await self._ledger.run(runs.settle(endings))
+        outcomes = await self._ledger.run(leases.settle(endings))
         if any(ending.status != Status.PENDING for ending in endings):
             self._hinter.tell(Hint.FINISHED)
         if any(ending.status == Status.PENDING and ending.delay == 0 for ending in endings):

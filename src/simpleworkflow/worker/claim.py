@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..clock import monotonic
+from ..clock import monotonic, to_us
 from ..config import Settings
 from ..model.names import Span, in_span, merge_spans, span_of_type
 from ..model.records import Lane, Lease
 from ..model.retry import DEFAULT_RETRY
 from ..runtime.registry import Registry, Workflow
 from ..store import Ledger
-from ..store.operations import runs
-from ..store.operations.runs import Offer
+from ..store.operations import leases
+from ..store.operations.leases import Offer
 
 MAX_LANES = 256
 LANES_FRESH = 0.25
@@ -81,7 +81,7 @@ class Claimer:
         spans = self.spans()
         if not spans:
             return []
-        lanes, _ = await self._ledger.run(runs.find_lanes(spans, _START, MAX_LANES, suspects=True))
+        lanes, _ = await self._ledger.run(leases.find_lanes(spans, _START, MAX_LANES, suspects=True))
         return await self._take(self._in_turn(lanes), 1, suspects=True) if lanes else []
 
     async def _look(self) -> None:
@@ -90,10 +90,10 @@ class Claimer:
             self._lanes = []
             return
         started_at = self._cursor
-        lanes, last = await self._ledger.run(runs.find_lanes(spans, started_at, MAX_LANES))
+        lanes, last = await self._ledger.run(leases.find_lanes(spans, started_at, MAX_LANES))
         if last is None and started_at != _START:
             # The walk reached the end; what is left of the allowance goes to the beginning.
-            more, last = await self._ledger.run(runs.find_lanes(spans, _START, MAX_LANES))
+            more, last = await self._ledger.run(leases.find_lanes(spans, _START, MAX_LANES))
             lanes = list(dict.fromkeys([*lanes, *more]))
         self._cursor = last or _START
         self._lanes = lanes
@@ -110,17 +110,13 @@ class Claimer:
         offers = [self._offer(lane) for lane in lanes]
         one_by_one = not self._ledger.has_lateral
         return await self._ledger.run(
-            runs.claim(offers, limit, self._worker, suspects=suspects, lane_by_lane=one_by_one)
+            leases.claim(offers, limit, self._worker, suspects=suspects, lane_by_lane=one_by_one)
         )
 
     def _offer(self, lane: Lane) -> Offer:
         workflow = self._registry.find(lane.type)
         if workflow is None or workflow.handler is None:
-            return Offer(lane.type, lane.priority, DEFAULT_RETRY.max_attempts, _us(self._settings.lease), None)
+            return Offer(lane.type, lane.priority, DEFAULT_RETRY.max_attempts, to_us(self._settings.lease), None)
         lease = workflow.lease or self._settings.lease
-        timeout = None if workflow.timeout is None else _us(workflow.timeout)
-        return Offer(lane.type, lane.priority, workflow.retry.max_attempts, _us(lease), timeout)
-
-
-def _us(seconds: float) -> int:
-    return round(seconds * runs.MICROSECONDS)
+        timeout = None if workflow.timeout is None else to_us(workflow.timeout)
+        return Offer(lane.type, lane.priority, workflow.retry.max_attempts, to_us(lease), timeout)

@@ -17,7 +17,7 @@ from ..model import moves
 from ..model.names import Span
 from ..model.records import Lease, Renewal
 from ..store import Ledger
-from ..store.operations import runs, workers
+from ..store.operations import leases, workers
 from .holdings import Holdings
 from .loop import forever, pause_unless
 from .process import Identity
@@ -100,7 +100,7 @@ class Renewer(threading.Thread):
         sent = monotonic()
         timeout = max(self._every * 2, 1.0)
         news = await self._ledger.run(
-            runs.renew([(lease.id, lease.epoch, lease.lease_seconds) for lease in due]), timeout=timeout
+            leases.renew([(lease.id, lease.epoch, lease.lease_seconds) for lease in due]), timeout=timeout
         )
         for renewal in news:
             if renewal.owned:
@@ -114,7 +114,7 @@ class Renewer(threading.Thread):
             held = self._holdings.all()
             if held:
                 try:
-                    self._tell(await self._ledger.run(runs.check_leases([(h.id, h.epoch) for h in held])))
+                    self._tell(await self._ledger.run(leases.check_leases([(h.id, h.epoch) for h in held])))
                 except Exception as error:
                     log.debug("could not look at the leases: %s", error)
             await pause_unless(self._stopping, LOOK_PAUSE)
@@ -125,13 +125,13 @@ class Renewer(threading.Thread):
 
     async def _reconcile(self) -> None:
         """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""
-        leased = set(await self._ledger.run(runs.leased_by(self._identity.id)))
+        leased = set(await self._ledger.run(leases.leased_by(self._identity.id)))
         unknown = {(run_id, epoch) for run_id, epoch in leased if run_id not in self._holdings}
         orphans = unknown & self._strangers
         self._strangers = unknown - orphans
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
-            await self._ledger.run(runs.settle([moves.release(_orphan(*one), elapsed=None) for one in orphans]))
+            await self._ledger.run(leases.settle([moves.release(_orphan(*one), elapsed=None) for one in orphans]))
 
 
 def _orphan(run_id: UUID, epoch: int) -> Lease:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from ..store import Ledger
-from ..store.operations import runs, workers
+from ..store.operations import leases, workers
 from .process import is_dead
 
 log = logging.getLogger("simpleworkflow.sweep")
@@ -30,20 +30,20 @@ class Sweeper:
         """Expired leases and overdue runs."""
         await self._take_back([])
         while True:
-            ended = await self._ledger.run(runs.expire(limit=BATCH))
+            ended = await self._ledger.run(leases.expire(limit=BATCH))
             if len(ended) < BATCH:
                 break
         await self._ledger.run(workers.forget(silence=FORGET_AFTER))
 
     async def look_around(self) -> None:
         """Leases of processes on this host that are gone."""
-        dead = [holder for holder in await self._ledger.run(runs.lease_holders()) if is_dead(holder)]
+        dead = [holder for holder in await self._ledger.run(leases.lease_holders()) if is_dead(holder)]
         if dead:
             await self._take_back(dead)
 
     async def _take_back(self, dead: list[str]) -> None:
         while True:
-            taken = await self._ledger.run(runs.crash(dead, limit=BATCH, chance=random.random()))
+            taken = await self._ledger.run(leases.crash(dead, limit=BATCH, chance=random.random()))
             if taken:
                 log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
                 self._on_found()

@@ -28,7 +28,7 @@ from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
 from ..store import Ledger
-from ..store.operations import runs, workers
+from ..store.operations import leases, workers
 from .claim import Claimer
 from .holdings import Holdings
 from .loop import forever, pause_unless
@@ -250,13 +250,13 @@ class Worker:
 
     async def _hasten(self, lease: Lease) -> None:
         try:
-            if await self._ledger.run(runs.hasten_undo(lease.id, lease.epoch)):
+            if await self._ledger.run(leases.hasten_undo(lease.id, lease.epoch)):
                 self._hinter.tell(Hint.READY)
         except Exception as error:
             log.debug("the undo run of %s starts at the end of the lease: %s", lease.id, error)
 
     async def _prolong(self, lease: Lease, seconds: float) -> bool:
-        return await self._ledger.run(runs.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
+        return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
 
     def _hear(self, kind: str) -> None:
         if kind in {Hint.READY, Hint.CHANGED}:
@@ -312,6 +312,6 @@ class Worker:
         endings = [moves.release(e.lease, elapsed=e.elapsed) for e in self._executions.values()]
         try:
             if endings:
-                await self._ledger.run(runs.settle(endings), timeout=FLUSH_GRACE)
+                await self._ledger.run(leases.settle(endings), timeout=FLUSH_GRACE)
         except StoreUnavailable as error:
             log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...clock import to_us
 from ...model import payload as json
 from ...model.records import Definition, WorkerInfo
 from ..protocol import Steps, query, reading, statements
-
-MICROSECONDS = 1_000_000
 
 
 @statements
@@ -53,13 +52,13 @@ def retire(worker_id: str) -> Steps[None]:
 
 @statements
 def forget(*, silence: float) -> Steps[None]:
-    yield query("forget_workers", silence=round(silence * MICROSECONDS))
+    yield query("forget_workers", silence=to_us(silence))
 
 
 @reading
 def alive(*, silence: float) -> Steps[list[WorkerInfo]]:
     """Workers heard of within so many seconds."""
-    rows = yield query("live_workers", silence=round(silence * MICROSECONDS))
+    rows = yield query("live_workers", silence=to_us(silence))
     return [
         WorkerInfo(
             id=row["worker_id"],

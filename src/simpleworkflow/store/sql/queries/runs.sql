@@ -254,7 +254,7 @@ RETURNING id, lease_epoch
 -- batch: b(run_id uuid)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = r.version + 1, run_at = :now, attempt = 0, crashes = 0, deadline_at = NULL,
-    start_by = NULL, finished_at = NULL, result = NULL, updated_at = :now
+    start_by = NULL, finished_at = NULL, result = NULL, held_at = NULL, hold_reason = NULL, updated_at = :now
 FROM :b
 WHERE r.id = b.run_id AND r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') AND r.deleted_at IS NULL
 RETURNING id, lease_epoch

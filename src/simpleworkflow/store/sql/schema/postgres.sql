@@ -109,7 +109,8 @@ BEGIN
     UPDATE workflow.workflow_run
     SET wakes = wakes + 1, version = version + 1, updated_at = now(),
         run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, 'infinity'), now() +
-          CASE WHEN EXISTS (SELECT FROM workflow.workflow_run c WHERE c.parent_id = NEW.parent_id AND c.finished_at IS NULL)
+          CASE WHEN EXISTS (SELECT FROM workflow.workflow_run c
+                            WHERE c.parent_id = NEW.parent_id AND c.finished_at IS NULL)
                THEN interval '1 second' ELSE interval '0' END) ELSE run_at END
     WHERE id = NEW.parent_id AND finished_at IS NULL;
   END IF;
@@ -126,8 +127,10 @@ BEGIN
   IF NEW.status = 'cancelled' THEN
     -- Due when the worker acknowledges the cancel, or when its lease would have ended.
     INSERT INTO workflow.workflow_run (type, priority, run_at, idempotency_key, payload)
-    SELECT g.on_cancel, NEW.priority, CASE WHEN OLD.status = 'leased' THEN greatest(OLD.lease_until, now()) ELSE now() END,
-           'on_cancel:' || NEW.id || ':' || NEW.lease_epoch,
+    SELECT g.on_cancel, NEW.priority,
+           CASE WHEN OLD.status = 'leased' THEN greatest(OLD.lease_until, now()) ELSE now() END,
+           'on_cancel:' || NEW.id || ':' || NEW.lease_epoch
+             || CASE WHEN OLD.status = 'leased' THEN '' ELSE '.' || NEW.version END,
            json_build_object('run_id', NEW.id, 'type', NEW.type, 'payload', NEW.payload)
     FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND g.on_cancel IS NOT NULL
     ON CONFLICT DO NOTHING;
@@ -153,7 +156,7 @@ BEGIN
   NEW.version := OLD.version + 1;
   NEW.updated_at := now();
   IF NEW.status <> OLD.status THEN
-    IF OLD.finished_at IS NOT NULL AND NEW.status <> 'pending' THEN
+    IF OLD.finished_at IS NOT NULL AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation', HINT = 'Set status = ''pending'' to run it again.';
     END IF;
@@ -172,7 +175,9 @@ BEGIN
       NEW.crashes := 0;
       NEW.deadline_at := NULL;
       NEW.start_by := NULL;
-      NEW.deleted_at := NULL;
+      NEW.held_at := NULL;
+      NEW.hold_reason := NULL;
+      NEW.result := NULL;
       NEW.run_at := CASE WHEN NEW.run_at IS DISTINCT FROM OLD.run_at THEN NEW.run_at ELSE now() END;
     END IF;
     INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
@@ -183,6 +188,8 @@ BEGIN
     INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
     VALUES (NEW.id, 'deleted', NEW.lease_epoch, json_build_object('by', 'sql'));
   END IF;
+  -- Its owner, and whoever waits for it, should not have to find out by polling.
+  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
   RETURN NEW;
 END $function$;
 

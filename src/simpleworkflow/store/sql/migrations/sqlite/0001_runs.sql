@@ -134,6 +134,9 @@ WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
 BEGIN
   INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
   VALUES (OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}');
+  UPDATE workflow_run
+  SET version = version + 1, updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000
+  WHERE id = OLD.id;
 END;
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run
 WHEN NEW.version = OLD.version AND NEW.status <> OLD.status
@@ -188,7 +191,8 @@ BEGIN
   INSERT OR IGNORE INTO workflow_run (type, priority, run_at, idempotency_key, payload, created_at, updated_at)
   SELECT g.on_cancel, NEW.priority,
          CASE WHEN OLD.status = 'leased' THEN max(OLD.lease_until, NEW.finished_at) ELSE NEW.finished_at END,
-         'on_cancel:' || NEW.id || ':' || NEW.lease_epoch,
+         'on_cancel:' || NEW.id || ':' || NEW.lease_epoch
+           || CASE WHEN OLD.status = 'leased' THEN '' ELSE '.' || NEW.version END,
          json_object('run_id', NEW.id, 'type', NEW.type, 'payload', json(NEW.payload)),
          NEW.finished_at, NEW.finished_at
   FROM workflow_registry g WHERE g.workflow_name = NEW.type AND g.on_cancel IS NOT NULL;

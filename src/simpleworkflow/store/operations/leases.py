@@ -1,0 +1,237 @@
+"""Leases: find lanes, claim, settle, renew, take back.
+
+Every write of a worker is fenced: the statement itself proves status and epoch under the row lock, or `lock_leases`
+does so first when something is to be inserted beside the run. Batches are sorted by run id, so that any two
+operations take their locks in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...clock import to_us
+from ...model import payload as json
+from ...model.moves import Ending, Outcome
+from ...model.records import Lane, Lease, Renewal
+from ...model.states import EventType, Status
+from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
+
+MICROSECONDS = 1_000_000
+
+
+class Offer(NamedTuple):
+    """A lane a worker is ready to serve, with what its handler's policy says of a first claim. Microseconds."""
+
+    type: str
+    priority: int
+    max_attempts: int
+    lease: int
+    timeout: int | None
+
+
+@reading
+def find_lanes(
+    spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
+) -> Steps[tuple[list[Lane], Lane | None]]:
+    """The due lanes inside the (disjoint) spans after a place, and where to go on (None: the end was reached)."""
+    places = [(*max(Lane(low, -1), after), high) for low, high in sorted(spans) if high > after.type]
+    rows = yield query("find_suspect_lanes" if suspects else "find_lanes", span=places, limit=limit)
+    lanes = [Lane(row["type"], row["priority"]) for row in rows if row["due"]]
+    last = Lane(rows[-1]["type"], rows[-1]["priority"]) if len(rows) >= limit else None
+    return lanes, last
+
+
+@statements
+def claim(
+    offers: Sequence[Offer], limit: int, worker: str, *, suspects: bool = False, lane_by_lane: bool = False
+) -> Steps[list[Lease]]:
+    """Lease up to `limit` due runs from the lanes, in the order given."""
+    statement = "claim_suspect_lanes" if suspects else "claim_lanes"
+    taken: list[Row] = []
+    for group in [[offer] for offer in offers] if lane_by_lane else [list(offers)]:
+        if not group or len(taken) >= limit:
+            break
+        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker)
+    if taken:
+        yield query("log_leased", e=[(row["id"], row["lease_epoch"]) for row in taken], worker=worker)
+    taken.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
+    return [_lease(row) for row in taken]
+
+
+def _lease(row: Row) -> Lease:
+    deadline = row["deadline_in"]
+    return Lease(
+        id=row["id"],
+        type=row["type"],
+        epoch=row["lease_epoch"],
+        attempt=row["attempt"],
+        crashes=row["crashes"],
+        max_attempts=row["max_attempts"],
+        priority=row["priority"],
+        payload=row["payload_json"],
+        lease_seconds=row["lease_in"] / MICROSECONDS,
+        deadline_in=None if deadline is None else deadline / MICROSECONDS,
+        parent_id=row["parent_id"],
+        wakes=row["wakes"],
+        idempotency_key=row["idempotency_key"],
+    )
+
+
+def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
+    """End executions. One statement where possible; with parents to wake, locks in id order come first."""
+    if any(ending.has_parent for ending in endings):
+        return _settle_family(endings)
+    return _settle(endings)
+
+
+@statements
+def _settle(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+    ordered = sorted(endings, key=lambda ending: ending.run_id)
+    done = yield from _settling("settle_runs", ordered)
+    return (yield from _outcomes(endings, done, repeated))
+
+
+@transaction
+def _settle_family(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+    """Ends come last: one may take along a run that another entry of the same batch sends back to pending."""
+    ordered = sorted(endings, key=lambda ending: ending.run_id)
+    yield query("lock_runs", b=[(ending.run_id,) for ending in ordered])
+    done: set[tuple[UUID, int]] = set()
+    for group in (
+        [ending for ending in ordered if not ending.status.is_terminal],
+        [ending for ending in ordered if ending.status.is_terminal],
+    ):
+        if group:
+            done |= yield from _settling("settle_family", group)
+    return (yield from _outcomes(endings, done, repeated))
+
+
+def _settling(statement: str, ordered: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
+    rows = yield query(statement, b=[_settle_row(ending) for ending in ordered])
+    done = {(row["run_id"], row["epoch"]) for row in rows}
+    if done:
+        yield query("log_settled", b=[_log_row(ending) for ending in ordered if (ending.run_id, ending.epoch) in done])
+    return done
+
+
+def _outcomes(endings: Sequence[Ending], done: set[tuple[UUID, int]], repeated: bool) -> Steps[list[Outcome]]:
+    if repeated and len(done) < len(endings):
+        # Our first try may have landed: believe only our own epoch and our own target.
+        unsure = [(e.run_id, e.epoch, e.status) for e in endings if (e.run_id, e.epoch) not in done]
+        rows = yield query("settled_already", b=unsure)
+        done = done | {(row["run_id"], row["epoch"]) for row in rows}
+    return [Outcome.DONE if (e.run_id, e.epoch) in done else Outcome.LOST for e in endings]
+
+
+def _settle_row(e: Ending) -> tuple[Any, ...]:
+    return (
+        e.run_id,
+        e.epoch,
+        e.status,
+        e.event,
+        1 if e.started else 0,
+        to_us(e.elapsed),
+        e.burns,
+        to_us(e.delay),
+        e.result,
+        e.error,
+        e.last_error,
+        _settle_data(e),
+    )
+
+
+def _log_row(e: Ending) -> tuple[Any, ...]:
+    return (e.run_id, e.epoch, e.event, 1 if e.started else 0, to_us(e.elapsed), _settle_data(e))
+
+
+def _settle_data(e: Ending) -> str | None:
+    if e.last_error is None:
+        return None
+    data: dict[str, Any] = {"error": e.last_error[:500]}
+    if e.status == Status.PENDING:
+        data["delay"] = round(e.delay, 3)
+    return json.encode(data, what="event data")
+
+
+@statements
+def renew(leases: Sequence[tuple[UUID, int, float]]) -> Steps[list[Renewal]]:
+    """Prolong leases by so many seconds each, and tell what became of every one of them."""
+    rows = sorted(leases)
+    yield query("renew_leases", b=[(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows])
+    return (yield from _lease_states([(run_id, epoch) for run_id, epoch, _ in rows]))
+
+
+@reading
+def check_leases(leases: Sequence[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+    """The same news without prolonging anything."""
+    return (yield from _lease_states(list(leases)))
+
+
+def _lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+    rows = yield query("lease_states", b=leases)
+    known = {
+        (row["id"], row["epoch"]): Renewal(row["id"], row["epoch"], bool(row["owned"]), bool(row["held"]), row["wakes"])
+        for row in rows
+    }
+    return [known.get(lease) or Renewal(*lease, False, False, 0) for lease in leases]
+
+
+@transaction
+def heartbeat(run_id: UUID, epoch: int, lease: float) -> Steps[bool]:
+    """User code asks for more time: prolong and log, both under the row lock; False when the lease is lost."""
+    held = yield query("lock_leases", b=[(run_id, epoch)])
+    if not held:
+        return False
+    yield query("renew_leases", b=[(run_id, epoch, to_us(lease))])
+    data = json.encode({"seconds": round(lease, 3)}, what="event data")
+    yield query("log_events", e=[(run_id, EventType.HEARTBEAT, epoch, data)])
+    return True
+
+
+@reading
+def leased_by(worker: str) -> Steps[list[tuple[UUID, int]]]:
+    rows = yield query("leased_runs", worker=worker)
+    return [(row["run_id"], row["epoch"]) for row in rows]
+
+
+@reading
+def lease_holders() -> Steps[list[str]]:
+    return [row["leased_by"] for row in (yield query("lease_holders"))]
+
+
+@transaction
+def crash(dead_workers: Iterable[str], *, limit: int, chance: float) -> Steps[list[tuple[UUID, Status]]]:
+    """Take back what nobody will finish. `chance` in [0, 1) spreads the retries of repeated crashes."""
+    workers = [(worker,) for worker in dead_workers]
+    unit = round(MICROSECONDS * (1 + 0.5 * chance))
+    moved: list[tuple[UUID, Status]] = []
+    for statement, event in (("crash_runs", EventType.RETRIED), ("give_up_runs", EventType.FAILED)):
+        rows = yield query(statement, w=workers, limit=limit, unit=unit)
+        if rows:
+            yield query("log_events", e=[_crash_event(row, event) for row in rows])
+        moved += [(row["id"], Status(row["status"])) for row in rows]
+    return moved
+
+
+def _crash_event(row: Row, event: EventType) -> tuple[Any, ...]:
+    data = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+    return row["id"], event, row["lease_epoch"], json.encode(data, what="event data")
+
+
+@transaction
+def expire(*, limit: int) -> Steps[list[UUID]]:
+    """End every run that is past its deadline or was not started in time."""
+    rows = [*(yield query("expire_deadlines", limit=limit)), *(yield query("expire_unstarted", limit=limit))]
+    if rows:
+        data = [json.encode({"error": row["last_error"]}, what="event data") for row in rows]
+        events = [(r["id"], EventType.TIMED_OUT, r["lease_epoch"], d) for r, d in zip(rows, data, strict=True)]
+        yield query("log_events", e=events)
+    return [row["id"] for row in rows]
+
+
+@statements
+def hasten_undo(run_id: UUID, epoch: int) -> Steps[bool]:
+    """The worker has stopped a cancelled execution; its undo run may start now."""
+    return bool((yield query("hasten_undo", idempotency_key=f"on_cancel:{run_id}:{epoch}")))
