@@ -207,6 +207,19 @@ def test_a_bare_update_to_cancelled_is_honoured_by_a_running_executor(app: swf.A
     assert [event.type for event in app.sync.events(run_id)] == ["created", "leased", "cancelled"]
 
 
+def test_a_bare_update_is_seen_by_is_cancelled_even_where_no_hint_arrives(postgres_url: str) -> None:
+    """Behind a transaction pooler nobody can listen; the executor that asks is still told the truth."""
+    long, app, raw = Long(), swf.App(postgres_url), Raw(postgres_url)
+    with Polling(f"{postgres_url}?search_path=workflow&pgbouncer=true", long=long):
+        run_id = insert(raw, "content.long.v1", "{}")
+        assert long.started.wait(20)
+        raw.sql("UPDATE workflow.workflow_run SET status = 'cancelled' WHERE id = ?", run_id)
+        assert long.cancelled.wait(5), "seen within seconds, not at the end of the lease"
+    assert app.sync.get(run_id).status == "cancelled"
+    app.sync.close()
+    raw.close()
+
+
 def test_an_executor_that_raises_is_retried_until_its_attempts_are_spent(app: swf.App, seed_url: str) -> None:
     class Broken(swf.WorkflowExecutor):
         def execute(self, run: swf.WorkflowRun) -> Any:

@@ -16,7 +16,7 @@ from support.ledger import TYPE, Raw, claim, create, get, lanes, leased, new, se
 
 from simpleworkflow.model.errors import IdempotencyConflict, NotRunnable
 from simpleworkflow.model.names import EVERYTHING
-from simpleworkflow.model.records import Created
+from simpleworkflow.model.records import Created, Lane
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases, runs, workers

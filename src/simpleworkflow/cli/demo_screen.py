@@ -24,7 +24,7 @@ class Look(Enum):
     """What an order looks like: a word and a style."""
 
     WAITING = "waiting", "dim"
-    LEASED = "running", "bold black on yellow"
+    LEASED = str(Status.LEASED), "bold black on yellow"
     RETRYING = "to be retried", "bold white on magenta"
     INTERRUPTED = "interrupted", "bold white on red"
     DONE = "done", "black on green"
