@@ -64,6 +64,13 @@ async def test_a_batch_never_exceeds_its_limit() -> None:
     assert [len(batch) for batch in sink.batches] == [8, 8, 4]
 
 
+async def test_a_batch_is_bounded_by_weight_too() -> None:
+    sink = Sink()
+    heavy = Batcher(sink.flush, limit=100, patient=True, name="test", weigh=lambda item: item * 1024 * 1024)
+    await asyncio.gather(*(heavy.submit(n) for n in (1, 1, 1, 3, 9, 1)))
+    assert sink.batches == [[1, 1, 1], [3], [9], [1]], "a single item always goes, however heavy"
+
+
 @pytest.mark.parametrize("bad", [{0}, {13}, {31}, {3, 4}, {0, 31}, set(range(32))])
 async def test_one_bad_item_cannot_strand_its_batch(bad: set[int]) -> None:
     sink = Sink()

@@ -88,3 +88,24 @@ def test_passwords_are_masked_everywhere(url: str) -> None:
 
 def test_a_url_without_password_is_shown_as_it_is() -> None:
     assert str(parse_url("postgresql://user@host/db?sslmode=require")) == "postgresql://user@host/db?sslmode=require"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:canary/ss@h/db",
+        "postgresql://u:canary#x@h/db",
+        "postgresql://u:canary?x@h/db",
+        "postgresql://u:[canary@h/db",
+        "postgresql://u:pw@h:canary/db",
+        "postgresql//u:canary@h/db",
+        "postgresql:/u:canary@h/db",
+        "host=h user=u password=canary",
+        "password=canary host=h",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(InvalidURL) as refused:
+        parse_url(url)
+    assert "canary" not in str(refused.value)
+    assert refused.value.__cause__ is None

@@ -16,7 +16,7 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
@@ -24,7 +24,7 @@ from ..config import Settings
 from ..model.duration import human
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.records import Created, NewRun
-from ..runtime.batch import Batcher
+from ..runtime.batch import MAX_WEIGHT, Batcher
 from ..runtime.hints import Hint, Hinter
 from ..store import Ledger, open_ledger
 from ..store.migrate import Applied
@@ -57,8 +57,8 @@ class Engine:
         self.hinter = Hinter(self.ledger)
         self.waiters = Waiters(self.ledger, settings.poll_every)
         # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
-        self._intake = Batcher(self._create, limit=INTAKE_BATCH, patient=False, name="intake")
-        self._keyed = Batcher(self._create, limit=KEYED_BATCH, patient=False, name="keyed-intake")
+        self._intake = Batcher(self._create, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
+        self._keyed = Batcher(self._create, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -105,10 +105,10 @@ class Engine:
         return await self.call(lambda: self._in_time(self.ledger.run(operation, timeout=timeout)))
 
     async def check(self) -> None:
-        await self.call(lambda: self._in_time(self.ledger.check()))
+        await self.call(lambda: self._in_time(self.ledger.check(timeout=self.settings.store_timeout)))
 
     async def migration_status(self) -> list[Applied]:
-        return await self.call(lambda: self._in_time(self.ledger.migration_status()))
+        return await self.call(lambda: self._in_time(self.ledger.migration_status(timeout=self.settings.store_timeout)))
 
     async def create(self, new: Sequence[NewRun]) -> list[Created | SimpleWorkflowError]:
         """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
@@ -116,8 +116,7 @@ class Engine:
             intake = self._keyed if new[0].idempotency_key is not None else self._intake
             return [await self.call(lambda: _submit(intake, new[0]))]
         answers: list[Created | SimpleWorkflowError] = []
-        for start in range(0, len(new), INTAKE_BATCH):
-            chunk = list(new[start : start + INTAKE_BATCH])
+        for chunk in _chunks(new):
             answers += await self.call(lambda chunk=chunk: self._create(chunk))  # type: ignore[misc]
         return answers
 
@@ -189,3 +188,21 @@ def _is_being_cancelled() -> bool:
 async def _submit(intake: Batcher[NewRun, Created | SimpleWorkflowError], new: NewRun) -> Created | SimpleWorkflowError:
     """Inside the engine's loop, where the batcher lives."""
     return await intake.submit(new)
+
+
+def _weight(new: NewRun) -> int:
+    return len(new.payload)
+
+
+def _chunks(new: Sequence[NewRun]) -> Iterator[list[NewRun]]:
+    """In order, each bounded in number and weight."""
+    chunk: list[NewRun] = []
+    weight = 0
+    for one in new:
+        weight += _weight(one)
+        if chunk and (len(chunk) == INTAKE_BATCH or weight > MAX_WEIGHT):
+            yield chunk
+            chunk, weight = [], _weight(one)
+        chunk.append(one)
+    if chunk:
+        yield chunk

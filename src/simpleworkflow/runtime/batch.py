@@ -19,18 +19,28 @@ from ..model.errors import StoreUnavailable
 
 log = logging.getLogger("simpleworkflow.batch")
 
+MAX_WEIGHT = 4 * 1024 * 1024
+"""Characters of payload in one flush."""
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
     def __init__(
-        self, flush: Callable[[list[Item]], Awaitable[Sequence[Answer]]], *, limit: int, patient: bool, name: str
+        self,
+        flush: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        *,
+        limit: int,
+        patient: bool,
+        name: str,
+        weigh: Callable[[Item], int] = lambda _: 0,
     ) -> None:
         self._flush = flush
         self._limit = limit
         self._patient = patient
         self._name = name
+        self._weigh = weigh
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flusher: asyncio.Task[None] | None = None
         self._in_flight = 0
@@ -61,13 +71,24 @@ class Batcher(Generic[Item, Answer]):
     async def _flush_all(self) -> None:
         try:
             while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(self._limit, len(self._waiting)))]
+                batch = self._next_batch()
                 self._in_flight = len(batch)
                 await self._flush_some(batch)
                 self._in_flight = 0
         finally:
             self._flusher = None
             self._in_flight = 0
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+        """Bounded in number and in weight: a few hundred large payloads would be one enormous statement."""
+        batch = [self._waiting.popleft()]
+        weight = self._weigh(batch[0][0])
+        while self._waiting and len(batch) < self._limit:
+            weight += self._weigh(self._waiting[0][0])
+            if weight > MAX_WEIGHT:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
 
     async def _flush_some(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:

@@ -72,6 +72,7 @@ class Execution:
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._told = False
+        self._abandoned = False
         self._deadline: asyncio.TimerHandle | None = None
         self._root: asyncio.Task[Ending | None] | None = None
 
@@ -103,6 +104,12 @@ class Execution:
             self._end(self._stopped_ending())
         if self.workflow.is_async:
             self._cancel_all(0.0)
+
+    def abandon(self) -> None:
+        """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
+        self._ended = self._abandoned = True
+        if self._root is not None:
+            self._root.cancel()
 
     @property
     def _is_void(self) -> bool:
@@ -186,7 +193,7 @@ class Execution:
             try:
                 await asyncio.wait({call})
             except asyncio.CancelledError:
-                if self._loop.is_closed() or self.reason is None:
+                if self._abandoned or self.reason is None:
                     raise
         return call.result()
 

@@ -27,7 +27,8 @@ class Journal:
         self._hinter = hinter
         self._capacity = capacity
         self._shards = [
-            Batcher(self._flush, limit=BATCH, patient=True, name=f"journal-{shard}") for shard in range(FLUSHERS)
+            Batcher(self._flush, limit=BATCH, patient=True, name=f"journal-{shard}", weigh=_weight)
+            for shard in range(FLUSHERS)
         ]
 
     @property
@@ -54,3 +55,7 @@ class Journal:
         if any(ending.status == Status.PENDING and ending.delay == 0 for ending in endings):
             self._hinter.tell(Hint.READY)
         return outcomes
+
+
+def _weight(ending: Ending) -> int:
+    return len(ending.result or "") + len(ending.error or "")

@@ -41,13 +41,13 @@ class Ledger:
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         """Run one operation. The first one makes sure that the tables are there."""
         if not self._checked:
-            await self.check()
+            await self.check(timeout=timeout)
         return await self._driver.run(operation, timeout=timeout)
 
-    async def check(self) -> None:
+    async def check(self, *, timeout: float | None = None) -> None:
         """A SQLite file is migrated on the spot; an unmigrated PostgreSQL gets an error that names the command."""
         try:
-            report = await self._driver.run(migrate.status(self._known()))
+            report = await self._driver.run(migrate.status(self._known()), timeout=timeout)
             if self.migrates_itself and any(m.applied is None for m in report):
                 await self.migrate_up()
             else:
@@ -68,9 +68,9 @@ class Ledger:
         self._checked = False
         return await self._driver.run(migrate.down(self._known(), count), timeout=300)
 
-    async def migration_status(self) -> list[Applied]:
+    async def migration_status(self, *, timeout: float | None = None) -> list[Applied]:
         try:
-            return await self._driver.run(migrate.status(self._known()))
+            return await self._driver.run(migrate.status(self._known()), timeout=timeout)
         except MissingMigration:
             return [Applied(m.version, m.name, None) for m in self._known()]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from ..model.errors import InvalidURL
 
@@ -48,6 +48,7 @@ def parse_url(url: str, *, schema: str | None = None) -> DatabaseURL:
     if not url or not isinstance(url, str):
         raise InvalidURL(f"{url!r} is not a database URL; write a file name or postgresql://user@host/database")
     if "://" not in url:
+        _refuse_near_misses(url)
         return DatabaseURL("sqlite", url if url == MEMORY else str(Path(url)), schema=schema or "workflow")
     scheme = url.split("://", 1)[0].lower()
     if scheme in _SQLITE:
@@ -60,6 +61,16 @@ def parse_url(url: str, *, schema: str | None = None) -> DatabaseURL:
     )
 
 
+def _refuse_near_misses(text: str) -> None:
+    """A mistyped URL must not become the name of a new SQLite file, nor be printed: it may hold a password."""
+    if re.match(r"(postgres|postgresql|sqlite|sqlite3|mysql):?/", text, re.IGNORECASE):
+        raise InvalidURL(
+            "that looks like a database URL, but :// is not where it belongs; write postgresql://user@host/database"
+        )
+    if re.match(r"\s*(host|user|password|dbname|port|hostaddr)\s*=", text, re.IGNORECASE):
+        raise InvalidURL("that looks like a key=value connection string; write it as postgresql://user@host/database")
+
+
 def _sqlite_path(url: str) -> str:
     rest = url.split("://", 1)[1].split("?", 1)[0]
     if rest in {"", "/", MEMORY, "/" + MEMORY}:
@@ -67,8 +78,23 @@ def _sqlite_path(url: str) -> str:
     return unquote(rest.removeprefix("/") if rest.startswith("/") else rest)
 
 
+def _split(url: str) -> SplitResult:
+    """The parts of a URL whose password is spelled so that it can be told from the rest; the URL is never printed."""
+    try:
+        parts = urlsplit(url)
+        port_is_readable = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_readable = False
+    if not port_is_readable or "@" in parts.path + parts.query + parts.fragment or parts.fragment:
+        raise InvalidURL(
+            "that PostgreSQL URL cannot be read; characters such as / ? # [ @ in a user name or password must be "
+            "percent-encoded (urllib.parse.quote(password, safe=''))"
+        )
+    return parts
+
+
 def _postgres(url: str, schema: str | None) -> DatabaseURL:
-    parts = urlsplit(url)
+    parts = _split(url)
     chosen, pgbouncer, kept = schema, False, []
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key in {"schema", "search_path"}:

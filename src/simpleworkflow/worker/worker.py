@@ -133,6 +133,8 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await self._ledger.run(workers.define([w.definition for w in self._claimer.routed()]))
+                me = self.identity
+                await self._ledger.run(workers.announce(me.id, me.name, me.host, me.pid, self._claimer.spans()))
                 return
             except StoreUnavailable as error:
                 log.warning("the worker waits for its database: %s", error)
@@ -292,6 +294,8 @@ class Worker:
         self.clean = self.clean and not self._executions
         if self._process_ends:
             await self._hand_back_running()
+        for execution in list(self._executions.values()):
+            execution.abandon()
         for role in roles:
             role.cancel()
         await asyncio.wait(roles, timeout=1.0)
