@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from ..clock import Clock
 from ..config import Settings
 from ..model.duration import human
-from ..model.errors import SimpleWorkflowError, StoreUnavailable
+from ..model.errors import SimpleWorkflowError, StoreBusy, StoreUnavailable
 from ..model.records import Created, NewRun
 from ..runtime.batch import MAX_WEIGHT, Batcher
 from ..runtime.hints import Hint, Hinter
@@ -37,6 +37,9 @@ log = logging.getLogger("simpleworkflow.client")
 T = TypeVar("T")
 INTAKE_BATCH = 500
 KEYED_BATCH = 100
+PASSAGE = 3
+WAITING_ROOM = 2
+"""How many triggers may try alone, and how many may wait for somebody's lock, at a time: each holds a connection."""
 CLOSE_GRACE = 5.0
 TIMEOUT_GRACE = 1.0
 CLOSED = "this App was closed meanwhile; the next call opens it again"
@@ -59,6 +62,8 @@ class Engine:
         # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
         self._intake = Batcher(self._create, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
         self._keyed = Batcher(self._create, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
+        self._passage = asyncio.Semaphore(PASSAGE)
+        self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -113,16 +118,47 @@ class Engine:
     async def create(self, new: Sequence[NewRun]) -> list[Created | SimpleWorkflowError]:
         """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
         if len(new) == 1:
-            intake = self._keyed if new[0].idempotency_key is not None else self._intake
-            return [await self.call(lambda: _submit(intake, new[0]))]
+            return [await self.call(lambda: self._create_one(new[0]))]
         answers: list[Created | SimpleWorkflowError] = []
         for chunk in _chunks(new):
-            answers += await self.call(lambda chunk=chunk: self._create(chunk))  # type: ignore[misc]
+            answers += await self.call(lambda chunk=chunk: self._create(chunk, impatient=False))  # type: ignore[misc]
         return answers
 
-    async def _create(self, new: list[NewRun]) -> Sequence[Created | SimpleWorkflowError]:
-        timeout = self.settings.store_timeout
-        answers = await self._in_time(self.ledger.run(runs.create(new), timeout=timeout))
+    async def _create_one(self, new: NewRun) -> Created | SimpleWorkflowError:
+        """With whoever comes at the same time. When somebody's open transaction holds one of their keys, each goes
+        on alone: the innocent get through at the next try, the others wait where they hold up nobody.
+        """
+        intake = self._keyed if new.idempotency_key is not None else self._intake
+        deadline = self.loop.time() + self.settings.store_timeout
+        try:
+            return await intake.submit(new)
+        except StoreBusy:
+            pass
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._create_alone(new, deadline)
+        except (TimeoutError, StoreBusy):
+            what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"run id {new.id}"
+            raise StoreBusy(
+                f"somebody's open transaction holds {what}; trigger again to learn what came of it"
+            ) from None
+
+    async def _create_alone(self, new: NewRun, deadline: float) -> Created | SimpleWorkflowError:
+        try:
+            async with self._passage:
+                (answer,) = await self._create([new])
+        except StoreBusy:
+            async with self._waiting_room:
+                (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
+        return answer
+
+    async def _create(
+        self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
+    ) -> Sequence[Created | SimpleWorkflowError]:
+        operation = runs.create(new)
+        operation.impatient = impatient
+        timeout = self.settings.store_timeout if timeout is None else timeout
+        answers = await self._in_time(self.ledger.run(operation, timeout=timeout))
         self.hinter.tell(Hint.READY)
         return answers
 
@@ -183,11 +219,6 @@ class Engine:
 def _is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-async def _submit(intake: Batcher[NewRun, Created | SimpleWorkflowError], new: NewRun) -> Created | SimpleWorkflowError:
-    """Inside the engine's loop, where the batcher lives."""
-    return await intake.submit(new)
 
 
 def _weight(new: NewRun) -> int:

@@ -7,6 +7,7 @@
     ├── MissingExtra            an optional package is not installed (also ImportError)
     ├── StoreError
     │   ├── StoreUnavailable    the database cannot be reached within the deadline
+    │   │   └── StoreBusy       somebody's open transaction is in the way
     │   └── MissingMigration    the database has not been migrated for this version
     ├── RunNotFound             (also LookupError)
     ├── AlreadyFinished         a control call came too late
@@ -77,6 +78,10 @@ class StoreError(SimpleWorkflowError):
 
 class StoreUnavailable(StoreError):
     """The database cannot be reached; a trigger may be repeated with the same id or idempotency key."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Somebody's open transaction holds what this call needs; nothing was changed."""
 
 
 class MissingMigration(StoreError):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...clock import monotonic
-from ...model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreError, StoreUnavailable
+from ...model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
 from ..catalog import Statement, adapt_batch, statements
 from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
 from ..url import DatabaseURL
@@ -42,9 +42,11 @@ _PLANNER = {
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
+    "lock_timeout": "500ms",
 }
 _SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transaction_session_timeout": "60s"}
-_AGAIN = {"40001", "40P01", "55P03"}
+_LOCKED = "55P03"
+_AGAIN = {"40001", "40P01", _LOCKED}
 _GONE = {"57P01", "57P02", "57P03", "53300", "25006", "57014"}
 _UNMIGRATED = {"42P01", "3F000", "42883", "42703"}
 
@@ -91,6 +93,10 @@ class PostgresDriver:
             except _Gone as gone:
                 reason, repeated = gone, True
             if monotonic() + pause > deadline:
+                if isinstance(reason, _Again):
+                    raise StoreBusy(
+                        f"{operation.name}: others were in the way until time was up ({reason})"
+                    ) from reason
                 raise StoreUnavailable(f"PostgreSQL at {self._url} cannot be reached: {reason}") from reason
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 2.0)
@@ -111,7 +117,7 @@ class PostgresDriver:
                     connection.terminate()
                     connection = None
                 if isinstance(error, Exception) and not isinstance(error, SimpleWorkflowError):
-                    raise self._translate(error) from error
+                    raise self._translate(error, operation) from error
                 raise
             finally:
                 if connection is not None and not connection.is_closed():
@@ -126,7 +132,7 @@ class PostgresDriver:
             async with asyncio.timeout(max(deadline - monotonic(), 0.05)):
                 await self._slots.acquire()
         except TimeoutError:
-            raise _Again(f"all {self._size} connections were busy") from None
+            raise StoreUnavailable(f"every connection to {self._url} was busy until time was up") from None
 
     async def _drive(self, connection: Any, operation: Operation[T], repeated: bool) -> T:
         async def execute(wanted: Wanted) -> Rows:
@@ -168,8 +174,10 @@ class PostgresDriver:
         _keep_alive(connection)
         return connection
 
-    def _translate(self, error: Exception) -> Exception:
+    def _translate(self, error: Exception, operation: Operation[Any]) -> Exception:
         code = getattr(error, "sqlstate", None) or ""
+        if code == _LOCKED and operation.impatient:
+            return StoreBusy(f"{operation.name}: somebody's open transaction is in the way ({error})")
         if code in _AGAIN:
             return _Again(str(error))
         lost = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -235,7 +243,7 @@ class PostgresDriver:
 def _begin(pooled: bool) -> str:
     if not pooled:
         return "BEGIN"
-    return "BEGIN; " + "; ".join(f"SET LOCAL {name} = {value}" for name, value in _PLANNER.items())
+    return "BEGIN; " + "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _PLANNER.items())
 
 
 async def _reset(connection: Any) -> bool:
