@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +28,7 @@ from support.ledger import (
 )
 
 from simpleworkflow.model.names import span_of_prefix
-from simpleworkflow.model.records import Count
+from simpleworkflow.model.records import Count, Event
 from simpleworkflow.model.states import EventType, Status
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import events, leases, runs
@@ -192,3 +192,28 @@ async def test_the_events_of_a_run_are_a_path_through_the_law(ledger: Ledger, ra
     epochs = [event.epoch for event in story if event.type is EventType.LEASED]
     assert epochs == list(range(1, len(epochs) + 1))
     assert len(epochs) > 3
+
+
+async def test_reading_since_a_time_starts_by_search_and_misses_nothing(ledger: Ledger, raw: Raw) -> None:
+    """Ids and instants are in step only roughly; whatever the instant asked for, every later event is found."""
+    await create(ledger, *(new() for _ in range(40)))
+    everything = await all_since(ledger, datetime(2020, 1, 1, tzinfo=UTC), limit=7)
+    assert len(everything) == 40
+    for index, event in enumerate(everything):
+        age = (39 - index) * 1800 + (300 if index % 7 == 3 else 0)  # an id may run ahead of its instant a little
+        raw.sql(f"UPDATE workflow.workflow_event SET created_at = created_at {raw.back(age)} WHERE id = ?", event.id)
+    now = datetime.now(UTC)
+    for hours in (0.1, 1, 5.2, 11, 25, 1000):
+        instant = now - timedelta(hours=hours)
+        found = await all_since(ledger, instant, limit=7)
+        known = await all_since(ledger, datetime(2020, 1, 1, tzinfo=UTC), limit=100)
+        assert [event.id for event in found] == [event.id for event in known if event.created_at >= instant]
+
+
+async def all_since(ledger: Ledger, instant: datetime, *, limit: int) -> list[Event]:
+    found: list[Event] = []
+    while True:
+        page = await ledger.run(events.since(instant, after=found[-1].id if found else 0, limit=limit))
+        found += page
+        if len(page) < limit:
+            return found

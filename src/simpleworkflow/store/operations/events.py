@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from ...model.records import Event
 from ...model.states import EventType
 from ..protocol import Row, Steps, query, reading
+
+OVERLAP = timedelta(minutes=10)
+"""No transaction of ours lasts this long, so no event of interest has a smaller id than one this much older."""
 
 
 @reading
@@ -17,6 +20,10 @@ def of_run(run_id: UUID, *, after: int = 0, limit: int = 1000) -> Steps[list[Eve
 
 @reading
 def since(instant: datetime, *, after: int = 0, limit: int = 1000) -> Steps[list[Event]]:
+    """One page; the first one looks up where to start, the next ones go on from the last id seen."""
+    if after <= 0:
+        (row,) = yield query("first_event_since", floor=instant - OVERLAP)
+        after = row["id"] - 1
     return [_event(row) for row in (yield query("events_since", since=instant, after=after, limit=limit))]
 
 

@@ -11,7 +11,6 @@ CREATE TABLE workflow.workflow_event (
   CONSTRAINT workflow_event_type CHECK ((event_type = ANY (ARRAY['created'::text, 'leased'::text, 'started'::text, 'heartbeat'::text, 'retried'::text, 'released'::text, 'paused'::text, 'woken'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text, 'held'::text, 'resumed'::text, 'deleted'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
-CREATE INDEX workflow_event_time ON workflow.workflow_event USING brin (created_at) WITH (pages_per_range='32');
 
 CREATE TABLE workflow.workflow_registry (
   workflow_name text COLLATE "C" NOT NULL,

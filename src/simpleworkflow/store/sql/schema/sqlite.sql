@@ -86,8 +86,6 @@ CREATE TABLE workflow_worker (
 
 CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
 
-CREATE INDEX workflow_event_time ON workflow_event (created_at);
-
 CREATE INDEX workflow_run_deadline ON workflow_run (deadline_at)
   WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 

@@ -90,7 +90,6 @@ CREATE TABLE workflow.workflow_event (
      'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event (workflow_id, id);
-CREATE INDEX workflow_event_time ON workflow.workflow_event USING brin (created_at) WITH (pages_per_range = 32);
 
 CREATE TABLE workflow.workflow_registry (
   workflow_name text COLLATE "C" PRIMARY KEY,

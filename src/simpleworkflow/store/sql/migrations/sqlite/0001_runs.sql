@@ -81,7 +81,6 @@ CREATE TABLE workflow_event (
      'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
 );
 CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
-CREATE INDEX workflow_event_time ON workflow_event (created_at);
 
 CREATE TABLE workflow_registry (
   workflow_name TEXT PRIMARY KEY NOT NULL,
