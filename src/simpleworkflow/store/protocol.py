@@ -47,6 +47,9 @@ class Mode(Enum):
     READ = "read"
     """Sees committed data, changes nothing; may run beside the writer."""
 
+    SCAN = "scan"
+    """Reads much of a table, so the planner is left free; not for hot paths."""
+
     STATEMENTS = "statements"
     """Each statement may commit alone (a database with round trips saves two); SQLite still uses one transaction."""
 
@@ -86,6 +89,7 @@ def _operation(mode: Mode) -> Callable[[Callable[P, Steps[T]]], Callable[P, Oper
 
 
 reading = _operation(Mode.READ)
+scanning = _operation(Mode.SCAN)
 statements = _operation(Mode.STATEMENTS)
 transaction = _operation(Mode.TRANSACTION)
 

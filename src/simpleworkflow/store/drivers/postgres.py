@@ -138,9 +138,9 @@ class PostgresDriver:
         async def execute(wanted: Wanted) -> Rows:
             return await self._execute(connection, wanted)
 
-        in_transaction = operation.mode is Mode.TRANSACTION or self._url.pgbouncer
+        in_transaction = operation.mode in {Mode.TRANSACTION, Mode.SCAN} or self._url.pgbouncer
         if in_transaction:
-            await connection.execute(_begin(self._url.pgbouncer))
+            await connection.execute(_begin(operation.mode, self._url.pgbouncer))
         result = await drive_async(operation.steps(repeated=repeated), execute)
         if in_transaction:
             await connection.execute("COMMIT")
@@ -240,10 +240,13 @@ class PostgresDriver:
                 connection.terminate()
 
 
-def _begin(pooled: bool) -> str:
-    if not pooled:
-        return "BEGIN"
-    return "BEGIN; " + "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _PLANNER.items())
+def _begin(mode: Mode, pooled: bool) -> str:
+    """One round trip. A scan gets back the roads that engine connections close, for its own transaction."""
+    if mode is Mode.SCAN:
+        settings = {name: "on" for name in _PLANNER if name.startswith("enable_")}
+    else:
+        settings = _PLANNER if pooled else {}
+    return "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
 
 
 async def _reset(connection: Any) -> bool:

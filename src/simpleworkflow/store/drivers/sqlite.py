@@ -193,7 +193,7 @@ class _Engine:
         cls._guard = threading.Lock()
 
     def submit(self, operation: Operation[T], clock: Clock, deadline: float) -> Future[T]:
-        if operation.mode is Mode.READ:
+        if operation.mode in {Mode.READ, Mode.SCAN}:
             return self._readers.submit(self._read, operation, clock, deadline)
         return self._writer.submit(self._write, operation, clock, deadline)
 

@@ -13,7 +13,7 @@ from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
 from ...model.records import Count, Created, NewRun, Run
 from ...model.states import EventType, Status
-from ..protocol import Row, Steps, query, reading, statements, transaction
+from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
 
 _CREATE_TRIES = 5
 
@@ -181,7 +181,7 @@ def list_page(
     return [_run(row) for row in rows]
 
 
-@reading
+@scanning
 def count() -> Steps[list[Count]]:
     return [Count(row["type"], Status(row["status"]), row["runs"]) for row in (yield query("count_runs"))]
 
