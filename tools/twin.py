@@ -26,7 +26,7 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Run, WorkerInfo
+from ..model.records import Count, Event, Run, Signal, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited

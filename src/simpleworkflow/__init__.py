@@ -30,6 +30,7 @@ from .model.errors import (
     InvalidWorkflow,
     MissingExtra,
     MissingMigration,
+    NonDeterminismError,
     NotRunnable,
     PayloadError,
     PermanentError,
@@ -40,15 +41,19 @@ from .model.errors import (
     RunFailed,
     RunNotFound,
     RunTimedOut,
+    SignalTimeout,
     SimpleWorkflowError,
+    StepFailed,
+    StepTimeout,
     StoreError,
     StoreUnavailable,
 )
-from .model.records import Event, Run
+from .model.records import Event, Run, Signal
 from .model.retry import Retry
 from .model.states import EventType, Status
-from .runtime.context import Context, SyncContext
+from .runtime.context import ChildHandle, Context, SyncContext
 from .runtime.registry import Workflow
+from .runtime.step import StepInfo, step, step_info
 
 if TYPE_CHECKING:
     # The seed's spelling, for those who come from simple-workflow; see docs/coming-from.md.
@@ -63,6 +68,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyFinished",
     "App",
+    "ChildHandle",
     "Context",
     "Event",
     "EventType",
@@ -77,6 +83,7 @@ __all__ = [
     "InvalidWorkflow",
     "MissingExtra",
     "MissingMigration",
+    "NonDeterminismError",
     "NotRunnable",
     "PayloadError",
     "PermanentError",
@@ -91,13 +98,20 @@ __all__ = [
     "RunNotFound",
     "RunTimedOut",
     "Settings",
+    "Signal",
+    "SignalTimeout",
     "SimpleWorkflowError",
     "Status",
+    "StepFailed",
+    "StepInfo",
+    "StepTimeout",
     "StoreError",
     "StoreUnavailable",
     "SyncContext",
     "SyncRunHandle",
     "Workflow",
+    "step",
+    "step_info",
 ]
 
 _COMPAT = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}

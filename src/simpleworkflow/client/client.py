@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 
-from ..clock import Clock, SystemClock, from_micros
+from ..clock import Clock, SystemClock, from_micros, new_id
 from ..config import Settings, default_url
 from ..model.duration import Duration, seconds
 from ..model.errors import (
@@ -28,13 +28,14 @@ from ..model.errors import (
     SimpleWorkflowError,
     StoreUnavailable,
 )
-from ..model.names import check_type, span_of_prefix
-from ..model.records import Count, Created, Event, NewRun, Run, WorkerInfo
+from ..model.names import check_key, check_type, span_of_prefix
+from ..model.payload import encode
+from ..model.records import Count, Created, Event, NewRun, Run, Signal, WorkerInfo
 from ..model.states import Status
 from ..runtime.hints import Hint
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
-from ..store.operations import events, runs, workers
+from ..store.operations import events, runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from ..store.url import parse_url
@@ -322,6 +323,22 @@ class Client:
         if run.status is not Status.CANCELLED:
             raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be cancelled")
         return run
+
+    async def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+        """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
+
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        """
+        signal_id = new_id() if id is None else run_uuid(id)
+        text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
+        await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_key(name, "signal name"), text))
+        await self._engine.tell(Hint.CONTROL)
+        await self._engine.tell(Hint.READY)
+        return signal_id
+
+    async def signals(self, run_id: RunId) -> list[Signal]:
+        """The signals a run was sent, oldest first; consumed_at tells which it has taken."""
+        return await self._engine.run(steps.signals_of(run_uuid(run_id)))
 
     async def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""

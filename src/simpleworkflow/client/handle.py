@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from ..model import payload
 from ..model.duration import Duration
 from ..model.errors import RunCancelled, RunFailed, RunTimedOut
+from ..model.payload import decode
 from ..model.records import Event, Run
 from ..model.states import Status
 
@@ -37,7 +37,7 @@ class RunHandle(Generic[O]):
         run = await self._client.wait(self.id, timeout=timeout)
         if run.status is Status.SUCCEEDED:
             what = f"result of run {run.id}"
-            output: O = payload.decode(run.result_json or "null", self._output_type, what=what)
+            output: O = decode(run.result_json or "null", self._output_type, what=what)
             return output
         kind = _ENDED[run.status]
         raise kind(f"run {run.id} ({run.type}) {run.status}: {run.last_error or 'no reason was given'}", run=run)
@@ -49,6 +49,10 @@ class RunHandle(Generic[O]):
     async def events(self) -> list[Event]:
         """Its audit trail, oldest first."""
         return await self._client.events(self.id)
+
+    async def signal(self, name: str, payload: Any = None) -> UUID:
+        """Send it a message; AlreadyFinished when it has ended."""
+        return await self._client.signal(self.id, name, payload)
 
     async def cancel(self, reason: str | None = None) -> Run:
         """Cancel it at once."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Run, WorkerInfo
+from ..model.records import Count, Event, Run, Signal, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
@@ -83,6 +83,10 @@ class SyncRunHandle(_Blocking, Generic[O]):
     def events(self) -> list[Event]:
         """Its audit trail, oldest first."""
         return self._block(self._handle.events())
+
+    def signal(self, name: str, payload: Any = None) -> UUID:
+        """Send it a message; AlreadyFinished when it has ended."""
+        return self._block(self._handle.signal(name, payload))
 
     def cancel(self, reason: str | None = None) -> Run:
         """Cancel it at once."""
@@ -256,6 +260,17 @@ class SyncClient(_Blocking):
     def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
         return self._block(self._client.cancel(run_id, reason=reason))
+
+    def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+        """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
+
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        """
+        return self._block(self._client.signal(run_id, name, payload, id=id))
+
+    def signals(self, run_id: RunId) -> list[Signal]:
+        """The signals a run was sent, oldest first; consumed_at tells which it has taken."""
+        return self._block(self._client.signals(run_id))
 
     def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""

@@ -17,7 +17,10 @@
     │   ├── RunFailed, RunCancelled, RunTimedOut
     ├── ResultTimeout           (also TimeoutError)
     ├── PermanentError          raised by handlers: do not retry
-    └── RetryAfter              raised by handlers: retry after exactly this long
+    ├── RetryAfter              raised by handlers: retry after exactly this long
+    ├── StepFailed              a step has spent its attempts
+    ├── StepTimeout, SignalTimeout  (also TimeoutError)
+    └── NonDeterminismError     the code of a run under way has changed where it hurts (a PermanentError)
 
     ExecutionStopped (BaseException)  the worker no longer owns the run; nothing you do now will be recorded
 
@@ -140,6 +143,34 @@ class RetryAfter(SimpleWorkflowError):
 
         self.delay: float = seconds(delay, what="RetryAfter")
         super().__init__(message or f"asked to be retried in {human(self.delay)}")
+
+
+class StepFailed(SimpleWorkflowError):
+    """A step has spent its attempts; its error is on record and is the same on every replay."""
+
+    def __init__(self, message: str | None = None, *, step: str = "", error: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+        self.error = error or {}
+
+    @classmethod
+    def recorded(cls, step: str, error_json: str | None) -> StepFailed:
+        from .payload import decode
+
+        error = decode(error_json or "{}", what="error")
+        return cls(f"step {step} failed: {error.get('type')}: {error.get('message')}", step=step, error=error)
+
+
+class StepTimeout(SimpleWorkflowError, TimeoutError):
+    """The step took too long."""
+
+
+class SignalTimeout(SimpleWorkflowError, TimeoutError):
+    """No signal came in time."""
+
+
+class NonDeterminismError(PermanentError):
+    """What the code asks for is not what was recorded there."""
 
 
 class ExecutionStopped(BaseException):

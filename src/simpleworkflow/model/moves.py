@@ -5,7 +5,7 @@
                         ▲                      ▲ │ │ ├── fail ───────────▶ failed
                         ├──── retry, release ──┼─┘ │ ├── cancel ─────────▶ cancelled
                         │            crash     │   │ └── expire ─────────▶ timed_out
-                        │                claim │   ▼
+                        │                claim │   ▼ pause
                         │                     paused
   terminal ── revive ───┘                             (cancel and expire also end pending and paused runs)
 
@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .states import CLAIMABLE, OPEN, TERMINAL, EventType, Status
+from .states import CLAIMABLE, OPEN, TERMINAL, EventType, Status, StepKind, StepStatus
 
 
 class Needs(StrEnum):
@@ -65,6 +65,7 @@ MOVES: dict[str, Move] = {
         Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),
         Move("retry", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
         Move("release", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
+        Move("pause", _LEASED, _to(Status.PAUSED), Needs.LEASE, "runtime/journal.py", EventType.PAUSED),
         Move("overrun", _LEASED, _to(Status.TIMED_OUT), Needs.LEASE, "runtime/journal.py", EventType.TIMED_OUT),
         Move("crash", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
         Move("give_up", _LEASED, _to(Status.FAILED), Needs.ENDED_LEASE, "worker/sweep.py", EventType.FAILED),
@@ -99,6 +100,43 @@ class Ending:
     has_parent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row for the memo of a run: a finished step, a failed attempt, a wait. Written under the run's own lease."""
+
+    run_id: UUID
+    epoch: int
+    step_id: str
+    kind: StepKind
+    status: StepStatus
+    attempt: int = 0
+    elapsed: float = 0.0
+    due_in: float | None = None
+    """Seconds from the commit until it is due; None: only an event ends the wait."""
+    input: str | None = None
+    output: str | None = None
+    error: str | None = None
+    signal_id: UUID | None = None
+    """The signal that this record consumes."""
+    child: Any = None
+    """The NewRun that this record starts."""
+    clears_suspicion: bool = False
+    """The run had crashed before; this write proves that it makes progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The run gives up its slot until `due_in` seconds from now, or until something wakes it (None)."""
+
+    run_id: UUID
+    epoch: int
+    wakes: int
+    """The wake counter as it was when the history that led here was read."""
+    due_in: float | None
+    elapsed: float
+    waits: tuple[Record, ...] = ()
+
+
 def _ending(move: str, lease: Any, elapsed: float | None, **rest: Any) -> Ending:
     law = MOVES[move]
     (status,) = law.targets
@@ -131,6 +169,11 @@ def retry(lease: Any, error: str, last_error: str, *, delay: float, elapsed: flo
 def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
     """Hand back without burning anything: a graceful stop, a hold, or a claim that cannot be served."""
     return _ending("release", lease, elapsed, delay=delay)
+
+
+def release_orphan(run_id: UUID, epoch: int) -> Ending:
+    """Hand back a run that was leased to us without our knowing: a claim whose answer was lost."""
+    return Ending("release", run_id, epoch, Status.PENDING, EventType.RELEASED, started=False, has_parent=True)
 
 
 def overrun(lease: Any, error: str, last_error: str, *, elapsed: float) -> Ending:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from . import payload as _payload
 from .names import Span, in_span
-from .states import EventType, Status
+from .states import EventType, Status, StepKind, StepStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,61 @@ class Lease:
     parent_id: UUID | None
     wakes: int
     idempotency_key: str | None
+    claimed_at: datetime
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing can be on record: it was never claimed before and nobody has told it anything."""
+        return self.epoch == 1 and self.wakes == 0
 
     @property
     def is_suspect(self) -> bool:
         """Its last execution took the process down: run it alone until it has proved itself."""
         return self.crashes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A recorded piece of a run: what replay reads instead of running code again."""
+
+    run_id: UUID
+    step_id: str
+    kind: StepKind
+    status: StepStatus
+    attempt: int = 0
+    due_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    input_json: str | None = field(default=None, repr=False)
+    output_json: str | None = field(default=None, repr=False)
+    error_json: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A message to a run."""
+
+    id: UUID
+    run_id: UUID
+    name: str
+    created_at: datetime
+    consumed_at: datetime | None
+    payload_json: str = field(repr=False)
+
+    @property
+    def payload(self) -> Any:
+        return _payload.decode(self.payload_json, what="signal")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a run has recorded so far, and the signals that nobody has consumed yet, oldest first."""
+
+    steps: dict[str, Step]
+    signals: list[Signal]
+
+
+NO_HISTORY = History({}, [])
 
 
 class Renewal(NamedTuple):

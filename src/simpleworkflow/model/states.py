@@ -56,5 +56,24 @@ class EventType(StrEnum):
     DELETED = "deleted"
 
 
+class StepKind(StrEnum):
+    """What a recorded piece of a run is. A recorded entry whose kind changed cannot be replayed."""
+
+    STEP = "step"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+    CHILD = "child"
+    EMIT = "emit"
+    RACE = "race"
+    VALUE = "value"
+
+
+class StepStatus(StrEnum):
+    WAITING = "waiting"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
 NO_HANDLER = "no_handler_registered"
 """last_error of a run that a worker claimed without knowing its type (the intent poller's rule)."""

@@ -6,18 +6,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from ..model.duration import Duration, seconds
 from ..model.records import Lease
+
+if TYPE_CHECKING:
+    from .durable import Durable
+    from .registry import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - input and output
+O = TypeVar("O")  # noqa: E741
 
 
 class Stage(Protocol):
     """What an execution offers to its context."""
 
     lease: Lease
+    durable: Durable
+
+    def block(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R: ...
 
     def is_stopping(self) -> bool: ...
 
@@ -84,6 +97,81 @@ class Context(_Identity):
         """
         await self._stage.heartbeat(seconds(lease, what="heartbeat"))
 
+    @overload
+    async def step(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a function once for good: its outcome is remembered, and returned without running it ever after."""
+        return await self._stage.durable.step(first, args, kwargs)
+
+    async def sleep(self, duration: Duration) -> None:
+        """Go on after so long; the wait costs neither memory nor a slot, and survives everything."""
+        await self._stage.durable.sleep(duration)
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Go on at that instant."""
+        await self._stage.durable.sleep_until(instant)
+
+    @overload
+    async def wait_for_signal(self, name: str, /, *, timeout: Duration | None = None) -> Any: ...
+    @overload
+    async def wait_for_signal(self, name: str, as_type: type[R], /, *, timeout: Duration | None = None) -> R: ...
+    async def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Any:
+        """The next signal of that name, whether it came before or comes later; SignalTimeout when none does."""
+        return await self._stage.durable.wait_for_signal(name, as_type, timeout)
+
+    @overload
+    async def trigger(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> ChildHandle[O]: ...
+    @overload
+    async def trigger(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> ChildHandle[O]: ...
+    @overload
+    async def trigger(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> ChildHandle[Any]: ...
+    async def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> ChildHandle[Any]:
+        """Start a child run on any worker that serves its type; it is started once, however often this code runs."""
+        child_id = await self._stage.durable.trigger(workflow, input, key)
+        return ChildHandle(self._stage, child_id, getattr(workflow, "output_type", Any))
+
+    @overload
+    async def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> O: ...
+    @overload
+    async def run(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> O: ...
+    @overload
+    async def run(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Any: ...
+    async def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
+        """Start a child run and wait for its result; RunFailed when it ends otherwise."""
+        return await (await self.trigger(workflow, input, key=key)).result()
+
+    async def now(self) -> datetime:
+        """The time, the same on every replay."""
+        return await self._stage.durable.now()
+
+    def uuid(self) -> UUID:
+        """A UUID that is the same on every replay."""
+        return self._stage.durable.uuid()
+
+    def random(self) -> float:
+        """A number in [0, 1) that is the same on every replay."""
+        return self._stage.durable.random()
+
+
+class ChildHandle(Generic[O]):
+    """A child run, held by its parent."""
+
+    def __init__(self, stage: Stage, run_id: UUID, output_type: Any) -> None:
+        self.id = run_id
+        self._stage = stage
+        self._output_type = output_type
+
+    async def result(self) -> O:
+        """Wait durably for the child and return its output; RunFailed when it ends otherwise."""
+        output: O = await self._stage.durable.child_result(self.id, self._output_type)
+        return output
+
 
 class SyncContext(_Identity):
     """The first parameter of a plain `def` workflow, which runs in a thread."""
@@ -91,3 +179,33 @@ class SyncContext(_Identity):
     def heartbeat(self, lease: Duration = 30) -> None:
         """As `Context.heartbeat`; raises ExecutionStopped when the run is no longer ours."""
         self._stage.heartbeat_blocking(seconds(lease, what="heartbeat"))
+
+    @overload
+    def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As `Context.step`."""
+        return self._stage.block(lambda: self._stage.durable.step(first, args, kwargs))
+
+    def sleep(self, duration: Duration) -> None:
+        """As `Context.sleep`; unwinds this thread when the wait is long."""
+        self._stage.block(lambda: self._stage.durable.sleep(duration))
+
+    def sleep_until(self, instant: datetime) -> None:
+        """As `Context.sleep_until`."""
+        self._stage.block(lambda: self._stage.durable.sleep_until(instant))
+
+    def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Any:
+        """As `Context.wait_for_signal`."""
+        return self._stage.block(lambda: self._stage.durable.wait_for_signal(name, as_type, timeout))
+
+    def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
+        """As `Context.run`."""
+        child_id = self._stage.block(lambda: self._stage.durable.trigger(workflow, input, key))
+        as_type = getattr(workflow, "output_type", Any)
+        return self._stage.block(lambda: self._stage.durable.child_result(child_id, as_type))
+
+    def now(self) -> datetime:
+        """As `Context.now`."""
+        return self._stage.block(self._stage.durable.now)

@@ -13,23 +13,31 @@ Dangers, and what is done about them:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
+from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from ..clock import monotonic
 from ..model import failure, moves, payload
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, PermanentError
-from ..model.moves import Ending
-from ..model.records import Lease
+from ..model.moves import Ending, Outcome, Pause, Record
+from ..model.records import History, Lease, Run
+from .branches import BRANCH, Branch, branch_of_new_task
 from .context import Context, SyncContext
+from .durable import Durable
 from .registry import Workflow
+from .waits import Wait, only_waits, soonest
 
 log = logging.getLogger("simpleworkflow.execute")
+
+T = TypeVar("T")
 
 CURRENT: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("simpleworkflow_execution", default=None)
 CANCEL_AGAIN = 0.05
@@ -43,6 +51,7 @@ class Stop(Enum):
     HELD = "held"
     DRAIN = "drain"
     DEADLINE = "deadline"
+    SUSPEND = "suspend"
 
 
 class Execution:
@@ -53,9 +62,12 @@ class Execution:
         lease: Lease,
         workflow: Workflow[Any, Any],
         *,
+        history: History,
         threads: Executor,
         prolong: Callable[[Lease, float], Any],
-        on_end: Callable[[Execution, Ending | None], None],
+        write: Callable[[Record], asyncio.Future[Outcome]],
+        look_up: Callable[[UUID], Awaitable[Run | None]],
+        on_end: Callable[[Execution, Ending | Pause | None], None],
         on_code_over: Callable[[Execution], None],
         max_payload: int,
     ) -> None:
@@ -68,19 +80,31 @@ class Execution:
         self._prolong = prolong
         self._on_end = on_end
         self._on_code_over = on_code_over
-        self._max_payload = max_payload
+        self.history = history
+        self.wakes = lease.wakes
+        self.waits: dict[Wait, None] = {}
+        self.write = write
+        self.look_up = look_up
+        self.max_payload = max_payload
+        self.durable = Durable(self)
+        self._busy = 0
+        self._trunk = Branch()
+        self._blocking: set[asyncio.Task[Any]] = set()
+        self._looking: asyncio.Handle | None = None
+        self._pause: Pause | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._told = False
         self._abandoned = False
         self._deadline: asyncio.TimerHandle | None = None
-        self._root: asyncio.Task[Ending | None] | None = None
+        self._root: asyncio.Task[Ending | Pause | None] | None = None
 
     def start(self) -> None:
         if self.lease.deadline_in is not None:
             self._deadline = self._loop.call_later(max(self.lease.deadline_in, 0), self.stop, Stop.DEADLINE)
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
+        context.run(BRANCH.set, self._trunk)
         name = f"simpleworkflow-run-{self.lease.id}"
         self._root = self._loop.create_task(self._perform(), name=name, context=context)
         self._root.add_done_callback(self._root_done)
@@ -104,6 +128,32 @@ class Execution:
             self._end(self._stopped_ending())
         if self.workflow.is_async:
             self._cancel_all(0.0)
+        else:
+            self._unblock()
+
+    def _unblock(self) -> None:
+        """Whatever durable call the thread is blocked in raises ExecutionStopped there."""
+        self._told = self._told or bool(self._blocking)
+        for task in self._blocking:
+            task.cancel()
+
+    def block(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """For sync handlers: run a durable call on the worker's loop and block this thread until it returns."""
+
+        async def inside() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._blocking.add(task)
+            BRANCH.set(self._trunk)
+            try:
+                return await work()
+            finally:
+                self._blocking.discard(task)
+
+        try:
+            return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+        except concurrent.futures.CancelledError:
+            raise ExecutionStopped from None
 
     def abandon(self) -> None:
         """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
@@ -114,7 +164,7 @@ class Execution:
     @property
     def _is_void(self) -> bool:
         """Whether user code was interrupted: cancelled, told to stop, or no longer the owner."""
-        if self.reason in {Stop.LOST, Stop.DEADLINE}:
+        if self.reason in {Stop.LOST, Stop.DEADLINE, Stop.SUSPEND}:
             return True
         return self.reason is not None and (self.workflow.is_async or self._told)
 
@@ -130,7 +180,7 @@ class Execution:
             log.warning("run %s (%s) has not stopped %ds after it was asked to", self.lease.id, self.lease.type, waited)
         self._loop.call_later(pause, self._cancel_all, waited + pause)
 
-    def _root_done(self, task: asyncio.Task[Ending | None]) -> None:
+    def _root_done(self, task: asyncio.Task[Ending | Pause | None]) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         if task.cancelled():
@@ -145,7 +195,7 @@ class Execution:
         if self.reason is None or not any(not other.done() for other in self.tasks):
             self._code_over()
 
-    def _end(self, ending: Ending | None) -> None:
+    def _end(self, ending: Ending | Pause | None) -> None:
         if not self._ended:
             self._ended = True
             self._on_end(self, ending)
@@ -155,7 +205,7 @@ class Execution:
             over, self._on_code_over = self._on_code_over, _nothing
             over(self)
 
-    async def _perform(self) -> Ending | None:
+    async def _perform(self) -> Ending | Pause | None:
         try:
             value = self._input()
             result = await self._call(value)
@@ -199,7 +249,7 @@ class Execution:
 
     def _output(self, result: Any) -> str:
         try:
-            return payload.encode(result, limit=self._max_payload, what=f"result of {self.lease.type}")
+            return payload.encode(result, limit=self.max_payload, what=f"result of {self.lease.type}")
         except PayloadError as error:
             raise PermanentError(f"its result cannot be stored: {error}") from error
 
@@ -209,13 +259,78 @@ class Execution:
         policy = self.workflow.retry
         return failure.after_failure(self.lease, error, policy, elapsed=self.elapsed, chance=random.random())
 
-    def _stopped_ending(self) -> Ending | None:
+    def _stopped_ending(self) -> Ending | Pause | None:
+        if self.reason is Stop.SUSPEND:
+            return self._pause
         if self.reason is Stop.LOST:
             return None
         if self.reason is Stop.DEADLINE:
             error, line = failure.failure("RunTimedOut", "its deadline passed while it was running")
             return moves.overrun(self.lease, error, line, elapsed=self.elapsed)
         return moves.release(self.lease, elapsed=self.elapsed)
+
+    # What the durable calls of this run stand on (see durable.Stage).
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended or self.reason is not None
+
+    def now(self) -> datetime:
+        """The database's clock, carried on by our own since the claim."""
+        return self.lease.claimed_at + timedelta(seconds=self.elapsed)
+
+    def begin_work(self) -> None:
+        self._busy += 1
+
+    def end_work(self) -> None:
+        self._busy -= 1
+        self.look_again()
+
+    def lose(self) -> None:
+        self.stop(Stop.LOST)
+
+    def in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        return self._loop.run_in_executor(self._threads, function)
+
+    def look_again(self, pause: float = 0.0) -> None:
+        """Something has changed: perhaps all that is left to do is wait."""
+        if self.waits and not self.is_over and self._looking is None:
+            self._looking = self._loop.call_later(pause, self._suspend_if_idle, pause)
+
+    def _suspend_if_idle(self, pause: float) -> None:
+        self._looking = None
+        if self.is_over or not self.waits or self._busy:
+            return
+        if not self._only_waits():
+            self.look_again(min(max(pause * 2, 0.001), 1.0))
+            return
+        records = tuple(wait.record for wait in self.waits if wait.record is not None)
+        self._pause = Pause(self.lease.id, self.lease.epoch, self.wakes, soonest(self.waits), self.elapsed, records)
+        self.reason = Stop.SUSPEND
+        if self.workflow.is_async:
+            self._cancel_all(0.0)
+        else:
+            self._unblock()
+
+    def _only_waits(self) -> bool:
+        if not self.workflow.is_async:
+            return True  # one branch, and it is blocked in a durable call
+        tasks = [task for task in (self._root, *self.tasks) if isinstance(task, asyncio.Task)]
+        return only_waits(tasks, self.waits, self._loop)
+
+    def hear(self, wakes: int, history: History) -> None:
+        """News while the run is resident: hand signals to those who wait for them, in order."""
+        self.wakes = wakes
+        self.history.signals[:] = history.signals
+        for wait in list(self.waits):
+            if wait.future.done():
+                continue
+            if wait.child_id is not None:
+                wait.future.set_result(None)
+            signal = next((s for s in self.history.signals if s.name == wait.signal), None)
+            if signal is not None:
+                self.history.signals.remove(signal)
+                wait.future.set_result(signal)
 
     async def heartbeat(self, lease: float) -> None:
         if not await self._prolong(self.lease, lease):
@@ -240,8 +355,13 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     inner = loop.get_task_factory()
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:
-        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
         execution = CURRENT.get()
+        branch = None if execution is None else branch_of_new_task(coro)
+        if branch is not None:
+            context = kwargs.get("context") or contextvars.copy_context()
+            context.run(BRANCH.set, branch)
+            kwargs["context"] = context
+        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
         if execution is not None:
             execution.tasks.add(task)
             task.add_done_callback(execution.tasks.discard)

@@ -15,7 +15,7 @@ from uuid import UUID
 from ..clock import monotonic
 from ..model import moves
 from ..model.names import Span
-from ..model.records import Lease, Renewal
+from ..model.records import Renewal
 from ..store import Ledger
 from ..store.operations import leases, workers
 from .holdings import Holdings
@@ -131,8 +131,4 @@ class Renewer(threading.Thread):
         self._strangers = unknown - orphans
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
-            await self._ledger.run(leases.settle([moves.release(_orphan(*one), elapsed=None) for one in orphans]))
-
-
-def _orphan(run_id: UUID, epoch: int) -> Lease:
-    return Lease(run_id, "", epoch, 0, 0, 1, 0, "null", 0.0, None, None, 0, None)
+            await self._ledger.run(leases.settle([moves.release_orphan(*one) for one in orphans]))

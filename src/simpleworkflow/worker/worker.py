@@ -12,23 +12,23 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ..clock import monotonic
 from ..config import Settings
 from ..model import failure, moves
 from ..model.errors import StoreUnavailable
-from ..model.moves import Ending, Outcome
+from ..model.moves import Ending, Outcome, Pause
 from ..model.names import EVERYTHING, Span
-from ..model.records import Lease, Renewal
+from ..model.records import History, Lease, Renewal, Run
 from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution, Stop, install_task_factory
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
 from ..store import Ledger
-from ..store.operations import leases, workers
+from ..store.operations import leases, runs, steps, workers
 from .claim import Claimer
 from .holdings import Holdings
 from .loop import forever, pause_unless
@@ -67,6 +67,7 @@ class Worker:
         self._by_type: Counter[str] = Counter()
         self._suspect: UUID | None = None
         self._suspects_after = 0.0
+        self._histories: dict[UUID, History] = {}
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -150,7 +151,7 @@ class Worker:
                 await asyncio.wait({self._claiming})
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
             for lease in taken:
-                self._begin(lease)
+                self._begin(lease, self._histories.pop(lease.id, None))
             if len(taken) < free or free <= 0:
                 await pause_unless(self._wake, self._settings.poll_every)
 
@@ -168,13 +169,27 @@ class Worker:
             log.warning("nothing can be claimed: %s", error)
         except Exception:
             log.exception("claiming went wrong and will be tried again")
-        return taken
+        return await self._with_histories(taken)
+
+    async def _with_histories(self, taken: list[Lease]) -> list[Lease]:
+        """What was claimed before has a history, read later than the claim; without it the run is handed back."""
+        resumed = [lease for lease in taken if not lease.is_fresh]
+        if not resumed:
+            return taken
+        try:
+            self._histories.update(await self._ledger.run(steps.load([lease.id for lease in resumed])))
+            return taken
+        except Exception as error:
+            log.warning("%d runs are handed back, their histories cannot be read: %s", len(resumed), error)
+            for lease in resumed:
+                self._settle(lease, moves.release(lease, elapsed=None))
+            return [lease for lease in taken if lease.is_fresh]
 
     def _room_by_type(self) -> dict[str, int]:
         capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)
         return {name: max(cap - self._by_type[name], 0) for name, cap in capped}
 
-    def _begin(self, lease: Lease) -> None:
+    def _begin(self, lease: Lease, history: History | None) -> None:
         self._holdings.add(lease)
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
@@ -184,8 +199,11 @@ class Worker:
         execution = Execution(
             lease,
             workflow,
+            history=history or History({}, []),
             threads=self._threads,
             prolong=self._prolong,
+            write=self._journal.write,
+            look_up=self._look_up,
             on_end=self._ended,
             on_code_over=self._code_over,
             max_payload=self._settings.max_payload,
@@ -204,21 +222,21 @@ class Worker:
             self._suspect = None
             self._wake.set()
 
-    def _ended(self, execution: Execution, ending: Ending | None) -> None:
+    def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
         if ending is None:
             self._holdings.remove(execution.lease)
             return
         self._settle(execution.lease, ending)
 
-    def _settle(self, lease: Lease, ending: Ending) -> None:
-        entry = self._journal.settle(ending)
+    def _settle(self, lease: Lease, ending: Ending | Pause) -> None:
+        entry = self._journal.write(ending)
         entry.add_done_callback(lambda done: self._settled(lease, ending, done))
 
-    def _settled(self, lease: Lease, ending: Ending, entry: asyncio.Future[Outcome]) -> None:
+    def _settled(self, lease: Lease, ending: Ending | Pause, entry: asyncio.Future[Outcome]) -> None:
         if entry.cancelled():
             return
         error = entry.exception()
-        if error is not None and ending.move != "fail":
+        if error is not None and not (isinstance(ending, Ending) and ending.move == "fail"):
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
             log.error("the ending of run %s was refused: %s", lease.id, error)
             as_json, line = failure.describe(error)
@@ -226,12 +244,36 @@ class Worker:
                 lease, moves.fail(lease, as_json, f"its ending was refused: {line}"[:500], elapsed=ending.elapsed)
             )
             return
+        if error is None and entry.result() is Outcome.WOKEN:
+            self._loop.create_task(self._go_on(lease))
+            return
         self._holdings.remove(lease)
         if error is not None:
             log.error("run %s could not be ended and will be taken back: %s", lease.id, error)
         elif entry.result() is Outcome.LOST:
             log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
             self._acknowledge(lease)
+
+    async def _go_on(self, lease: Lease) -> None:
+        """Something happened while the run was being paused: execute it again under the same lease, with the news."""
+        try:
+            wakes, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
+        except Exception as error:
+            log.warning("run %s is handed back, its history cannot be read: %s", lease.id, error)
+            self._settle(lease, moves.release(lease, elapsed=None))
+            return
+        self._begin(replace(lease, wakes=wakes), history)
+
+    async def _tell_news(self, execution: Execution) -> None:
+        try:
+            lease = execution.lease
+            execution.hear(*await self._ledger.run(steps.reload(lease.id, lease.epoch)))
+        except Exception as error:
+            log.debug("news for run %s must wait: %s", execution.lease.id, error)
+
+    async def _look_up(self, run_id: UUID) -> Run | None:
+        (run,) = await self._ledger.run(runs.get([run_id]))
+        return run
 
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
@@ -275,6 +317,8 @@ class Worker:
                 execution.stop(Stop.LOST)
             elif renewal.held:
                 execution.stop(Stop.HELD)
+            elif renewal.wakes != execution.wakes and execution.waits:
+                self._loop.create_task(self._tell_news(execution))
 
     def _safely(self, function: object, *args: object) -> None:
         try:

@@ -46,6 +46,10 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _INSTANTS = frozenset(
     [
+        "claimed_at",
+        "due_at",
+        "completed_at",
+        "consumed_at",
         "run_at",
         "lease_until",
         "updated_at",

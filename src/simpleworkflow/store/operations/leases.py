@@ -76,6 +76,7 @@ def _lease(row: Row) -> Lease:
         parent_id=row["parent_id"],
         wakes=row["wakes"],
         idempotency_key=row["idempotency_key"],
+        claimed_at=row["claimed_at"],
     )
 
 
@@ -95,9 +96,14 @@ def _settle(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Out
 
 @transaction
 def _settle_family(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
-    """Ends come last: one may take along a run that another entry of the same batch sends back to pending."""
+    yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
+    done = yield from settle_locked(endings)
+    return (yield from _outcomes(endings, done, repeated))
+
+
+def settle_locked(endings: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
+    """With the locks held. Ends come last: one may take along a run that another entry sends back to pending."""
     ordered = sorted(endings, key=lambda ending: ending.run_id)
-    yield query("lock_runs", b=[(ending.run_id,) for ending in ordered])
     done: set[tuple[UUID, int]] = set()
     for group in (
         [ending for ending in ordered if not ending.status.is_terminal],
@@ -105,7 +111,7 @@ def _settle_family(endings: Sequence[Ending], repeated: bool = False) -> Steps[l
     ):
         if group:
             done |= yield from _settling("settle_family", group)
-    return (yield from _outcomes(endings, done, repeated))
+    return done
 
 
 def _settling(statement: str, ordered: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:

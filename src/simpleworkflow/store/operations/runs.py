@@ -28,42 +28,46 @@ class Controlled(NamedTuple):
 @statements
 def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour."""
+    return (yield from create_rows(runs))
+
+
+def create_rows(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
+    """The same inside somebody's transaction."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    todo = sorted(enumerate(runs), key=lambda item: (item[1].idempotency_key or "", item[1].id))
     for _ in range(_CREATE_TRIES):
-        made = {row["id"] for row in (yield query("insert_runs", n=[_new_row(run) for _, run in todo]))}
-        for index, run in todo:
-            if run.id in made:
-                made.discard(run.id)
-                answers[index] = Created(run.id, True)
-        todo = [item for item in todo if item[0] not in answers]
+        todo = [(index, run) for index, run in enumerate(runs) if index not in answers]
         if not todo:
             break
-        found = yield query("runs_like", n=[(run.id, run.idempotency_key) for _, run in todo])
-        for index, run in todo:
-            answer = _existing(run, found)
-            if answer is not None:
-                answers[index] = answer
-        todo = [item for item in todo if item[0] not in answers]
-        if not todo:
-            break
-        # Neither made nor found: the definition is disabled, or a key was freed in between (then try again).
-        rows = yield query("get_definitions", d=sorted({(run.type,) for _, run in todo}))
-        disabled = {row["workflow_name"] for row in rows if not row["is_enabled"]}
-        for index, run in todo:
-            if run.type in disabled:
-                answers[index] = NotRunnable(
-                    f"{run.type} is disabled (workflow_registry.is_enabled is false); nothing was created"
-                )
-        todo = [item for item in todo if item[0] not in answers]
-        if not todo:
-            break
+        todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id))
+        answers |= yield from _create_once(todo)
+    busy = IdempotencyConflict(
+        "its idempotency key is being changed by others, or by a transaction that yours cannot see"
+    )
+    return [answers.get(index, busy) for index in range(len(runs))]
+
+
+def _create_once(todo: Sequence[tuple[int, NewRun]]) -> Steps[dict[int, Created | SimpleWorkflowError]]:
+    """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
+    answers: dict[int, Created | SimpleWorkflowError] = {}
+    made = {row["id"] for row in (yield query("insert_runs", n=[_new_row(run) for _, run in todo]))}
     for index, run in todo:
-        answers[index] = IdempotencyConflict(
-            f"idempotency key {run.idempotency_key!r} is being changed by others, or by a transaction that yours "
-            "cannot see"
-        )
-    return [answers[index] for index in range(len(runs))]
+        if run.id in made:
+            made.discard(run.id)
+            answers[index] = Created(run.id, True)
+    left = [item for item in todo if item[0] not in answers]
+    if left:
+        found = yield query("runs_like", n=[(run.id, run.idempotency_key) for _, run in left])
+        answers |= {index: answer for index, run in left if (answer := _existing(run, found)) is not None}
+        left = [item for item in left if item[0] not in answers]
+    if left:
+        rows = yield query("get_definitions", d=sorted({(run.type,) for _, run in left}))
+        disabled = {row["workflow_name"] for row in rows if not row["is_enabled"]}
+        answers |= {index: _disabled(run.type) for index, run in left if run.type in disabled}
+    return answers
+
+
+def _disabled(type: str) -> NotRunnable:
+    return NotRunnable(f"{type} is disabled (workflow_registry.is_enabled is false); nothing was created")
 
 
 def _new_row(run: NewRun) -> tuple[Any, ...]:

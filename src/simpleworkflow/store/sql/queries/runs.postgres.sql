@@ -35,9 +35,9 @@ FROM (
 -- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
 -- param: limit integer, worker text
 WITH due AS MATERIALIZED (
-  SELECT c.id, lane.max_attempts, lane.lease, lane.timeout
+  SELECT c.id, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM :lane CROSS JOIN LATERAL (
-    SELECT r.id FROM workflow.workflow_run r
+    SELECT r.id, r.status FROM workflow.workflow_run r
     WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
       AND r.type = lane.type AND r.priority = lane.priority
       AND (r.deadline_at IS NULL OR r.deadline_at > :now)
@@ -53,11 +53,16 @@ claimed AS (
       started_at = coalesce(r.started_at, :now), updated_at = :now
   FROM due WHERE r.id = due.id
   RETURNING r.id, r.type, r.lease_epoch, r.attempt, r.crashes, r.max_attempts, r.priority, r.parent_id, r.wakes,
-    r.idempotency_key, r.payload AS payload_json, r.run_at, (extract(epoch FROM r.deadline_at - :now) * 1000000)::bigint AS deadline_in, due.lease AS lease_in),
+    r.idempotency_key, r.payload AS payload_json, r.run_at, (extract(epoch FROM r.deadline_at - :now) * 1000000)::bigint AS deadline_in, due.lease AS lease_in,
+    due.status AS was),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+  SELECT id, 'woken', lease_epoch, NULL FROM claimed WHERE was = 'paused'
+  UNION ALL
   SELECT id, 'leased', lease_epoch, json_build_object('worker', :worker) FROM claimed)
-SELECT * FROM claimed
+SELECT id, type, lease_epoch, attempt, crashes, max_attempts, priority, parent_id, wakes, idempotency_key, payload_json,
+       run_at, deadline_in, lease_in, :now AS claimed_at
+FROM claimed
 
 -- name: claim_suspect_lanes
 -- differs: follows claim_lanes
@@ -121,7 +126,7 @@ RETURNING r.id AS run_id
 -- name: lock_leases
 -- differs: row locks
 -- batch: b(run_id uuid, epoch bigint)
-SELECT r.id AS run_id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id FOR NO KEY UPDATE OF r
 
 -- name: crash_runs

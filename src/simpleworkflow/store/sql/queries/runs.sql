@@ -80,7 +80,8 @@ WHERE id IN (
     AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
   ORDER BY r.run_at, r.id LIMIT :limit)
 RETURNING id, type, lease_epoch, attempt, crashes, max_attempts, priority, parent_id, wakes, idempotency_key,
-  payload AS payload_json, run_at, (deadline_at - :now) AS deadline_in, (lease_until - :now) AS lease_in
+  payload AS payload_json, run_at, (deadline_at - :now) AS deadline_in, (lease_until - :now) AS lease_in,
+  :now AS claimed_at
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes
@@ -153,7 +154,7 @@ FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 -- name: lock_leases
 -- The fence: of these leases, the ones that still hold, with their rows locked until the transaction ends.
 -- batch: b(run_id uuid, epoch bigint)
-SELECT r.id AS run_id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
+SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 WHERE r.status = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id
 
 -- name: log_events

@@ -76,6 +76,42 @@ CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.status IS DISTINCT FROM old.status) OR ((new.deleted_at IS NOT NULL) AND (old.deleted_at IS NULL))))) EXECUTE FUNCTION workflow.run_moved_by_sql();
 
+CREATE TABLE workflow.workflow_signal (
+  id uuid NOT NULL DEFAULT workflow.uuidv7(),
+  run_id uuid NOT NULL,
+  seq bigint NOT NULL DEFAULT nextval('workflow.workflow_event_id_seq'::regclass),
+  created_at timestamp with time zone NOT NULL DEFAULT now(),
+  consumed_at timestamp with time zone,
+  consumed_by text,
+  name text COLLATE "C" NOT NULL,
+  payload json NOT NULL DEFAULT 'null'::json,
+  CONSTRAINT workflow_signal_name CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+  CONSTRAINT workflow_signal_pkey PRIMARY KEY (id)
+);
+CREATE INDEX workflow_signal_run ON workflow.workflow_signal USING btree (run_id, seq);
+CREATE INDEX workflow_signal_unread ON workflow.workflow_signal USING btree (run_id, name, seq) WHERE (consumed_at IS NULL);
+
+CREATE TABLE workflow.workflow_step (
+  run_id uuid NOT NULL,
+  seq bigint NOT NULL DEFAULT nextval('workflow.workflow_event_id_seq'::regclass),
+  lease_epoch bigint NOT NULL,
+  started_at timestamp with time zone,
+  completed_at timestamp with time zone,
+  due_at timestamp with time zone,
+  attempt integer NOT NULL DEFAULT 0,
+  kind text NOT NULL,
+  status text NOT NULL,
+  step_id text COLLATE "C" NOT NULL,
+  input json,
+  output json,
+  error json,
+  CONSTRAINT workflow_step_completed CHECK (((status = ANY (ARRAY['succeeded'::text, 'failed'::text])) = (completed_at IS NOT NULL))),
+  CONSTRAINT workflow_step_id CHECK (((length(step_id) >= 1) AND (length(step_id) <= 1000))),
+  CONSTRAINT workflow_step_kind CHECK ((kind = ANY (ARRAY['step'::text, 'sleep'::text, 'signal'::text, 'child'::text, 'emit'::text, 'race'::text, 'value'::text]))),
+  CONSTRAINT workflow_step_pkey PRIMARY KEY (run_id, step_id),
+  CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text])))
+) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
+
 CREATE TABLE workflow.workflow_worker (
   id text NOT NULL,
   name text NOT NULL,

@@ -73,6 +73,44 @@ CREATE TABLE workflow_run (
   CONSTRAINT workflow_run_json CHECK (json_valid(payload))
 );
 
+CREATE TABLE workflow_signal (
+  id          TEXT PRIMARY KEY NOT NULL DEFAULT (
+    substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 1, 8) || '-' ||
+    substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 9, 4) || '-7' ||
+    substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
+    substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))),
+  run_id      TEXT NOT NULL,
+  seq         INTEGER NOT NULL,
+  created_at  INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
+  consumed_at INTEGER,
+  consumed_by TEXT,
+  name        TEXT NOT NULL,
+  payload     TEXT NOT NULL DEFAULT 'null',
+  CONSTRAINT workflow_signal_name CHECK (length(name) BETWEEN 1 AND 200)
+);
+
+CREATE TABLE workflow_step (
+  run_id       TEXT NOT NULL,
+  seq          INTEGER NOT NULL,
+  lease_epoch  INTEGER NOT NULL,
+  started_at   INTEGER,
+  completed_at INTEGER,
+  due_at       INTEGER,
+  attempt      INTEGER NOT NULL DEFAULT 0,
+  kind         TEXT NOT NULL,
+  status       TEXT NOT NULL,
+  step_id      TEXT NOT NULL,
+  input        TEXT,
+  output       TEXT,
+  error        TEXT,
+  PRIMARY KEY (run_id, step_id),
+  CONSTRAINT workflow_step_kind CHECK (kind IN
+    ('step', 'sleep', 'signal', 'child', 'emit', 'race', 'value')),
+  CONSTRAINT workflow_step_status CHECK (status IN ('waiting', 'retrying', 'succeeded', 'failed')),
+  CONSTRAINT workflow_step_completed CHECK ((status IN ('succeeded', 'failed')) = (completed_at IS NOT NULL)),
+  CONSTRAINT workflow_step_id CHECK (length(step_id) BETWEEN 1 AND 1000)
+);
+
 CREATE TABLE workflow_worker (
   id         TEXT PRIMARY KEY NOT NULL,
   name       TEXT NOT NULL,
@@ -106,6 +144,10 @@ CREATE INDEX workflow_run_start_by ON workflow_run (start_by)
 
 CREATE INDEX workflow_run_suspect ON workflow_run (type, priority, run_at, id)
   WHERE status IN ('pending', 'paused') AND run_at IS NOT NULL AND held_at IS NULL AND crashes > 0;
+
+CREATE INDEX workflow_signal_run ON workflow_signal (run_id, seq);
+
+CREATE INDEX workflow_signal_unread ON workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 
 CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
@@ -206,6 +248,13 @@ CREATE TRIGGER run_swept_too_late BEFORE UPDATE OF status ON workflow_run
 WHEN NEW.version > OLD.version AND OLD.finished_at IS NOT NULL AND NEW.finished_at IS NOT NULL
 BEGIN
   SELECT RAISE(IGNORE);
+END;
+
+CREATE TRIGGER run_woken AFTER UPDATE OF status ON workflow_run
+WHEN OLD.status = 'paused' AND NEW.status = 'leased'
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, created_at)
+  VALUES (NEW.id, 'woken', NEW.lease_epoch, NEW.updated_at);
 END;
 
 CREATE VIEW workflow_event_readable AS

@@ -1,0 +1,92 @@
+"""Where in a run a durable call was made: the identity under which its outcome is remembered.
+
+    fulfil                        the root branch:        charge#0
+    gather(pack(a), pack(b))      two branches of it:     pack:0/weigh#0   pack:1/weigh#0
+
+A run is executed again from the top after every resume, and must find each recorded outcome where it left it, however
+its concurrent parts are interleaved this time. So a branch is named when its task is *created*, by the qualified name
+of its coroutine and a number within its parent: creation order is the program's own, completion order is not. Within a
+branch the uses of a name are counted. Adding, removing or reordering other names changes nothing.
+
+Traps: wait_for makes a task on some versions of Python and none on others, so its task is transparent; as_completed
+makes its tasks in the order of a set, so durable calls inside them are refused; tasks that a step's own body creates
+are not part of the workflow and do not count.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from collections import Counter
+from types import FrameType
+from typing import Any
+
+from ..model.errors import InvalidName
+
+BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
+IN_STEP: contextvars.ContextVar[bool] = contextvars.ContextVar("simpleworkflow_in_step", default=False)
+
+LONGEST_NAME = 200
+_LONGEST_KEY = 255
+
+
+class Branch:
+    """One line of execution of a run."""
+
+    __slots__ = ("_spawned", "_uses", "path", "unordered")
+
+    def __init__(self, path: str = "", *, unordered: bool = False) -> None:
+        self.path = path
+        self.unordered = unordered
+        self._uses: Counter[str] = Counter()
+        self._spawned: Counter[str] = Counter()
+
+    def identify(self, name: str, key: str | None = None) -> str:
+        """The identity of the next durable call of this name; a key takes the place of the count."""
+        if key is not None:
+            return f"{self.path}{check_name(name)}#={_check_key(key)}"
+        number = self._uses[check_name(name)]
+        self._uses[name] += 1
+        return f"{self.path}{name}#{number}"
+
+    def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
+        number = self._spawned[coroutine_name]
+        self._spawned[coroutine_name] += 1
+        return Branch(f"{self.path}{coroutine_name}:{number}/", unordered=unordered or self.unordered)
+
+
+def check_name(name: str) -> str:
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InvalidName(f"{str(name)[:40]!r} cannot name a step; use 1 to {LONGEST_NAME} printable characters")
+    if "#" in name or "/" in name:
+        raise InvalidName(f"{name[:40]!r} cannot name a step: # and / mark places inside a run")
+    return name
+
+
+def _check_key(key: str) -> str:
+    if not isinstance(key, str) or not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise InvalidName(f"{str(key)[:40]!r} cannot be a key; use 1 to {_LONGEST_KEY} printable characters")
+    return key
+
+
+def branch_of_new_task(coro: Any) -> Branch | None:
+    """The branch that a task about to be created belongs to; None when it is not part of a workflow's own code."""
+    branch = BRANCH.get()
+    if branch is None or IN_STEP.get():
+        return None
+    maker = _maker(sys._getframe(2))
+    if maker == "wait_for":
+        return branch
+    name = getattr(coro, "__qualname__", None) or type(coro).__qualname__
+    return branch.spawn(str(name).replace("/", "."), unordered=maker == "as_completed")
+
+
+def _maker(frame: FrameType | None) -> str | None:
+    """Which function of asyncio, if any of interest, is creating the task."""
+    for _ in range(12):
+        if frame is None or not str(frame.f_globals.get("__name__", "")).startswith(("asyncio", __package__ or "")):
+            return None
+        if frame.f_code.co_name in {"wait_for", "as_completed"}:
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return None

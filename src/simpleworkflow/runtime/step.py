@@ -1,0 +1,147 @@
+"""Steps: functions whose outcome is remembered, and how to run them.
+
+    @swf.step(retry=swf.Retry(max_attempts=5), timeout="30s")
+    async def charge(order: Order) -> str: ...
+
+A decorated step is still a plain function when called directly. Options live on the step, or on a copy made by
+`charge.options(key=...)`, never beside the function's own arguments.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from uuid import UUID
+
+from ..model.duration import Duration, seconds
+from ..model.errors import InvalidName, InvalidWorkflow
+from ..model.retry import Retry
+from .branches import check_name
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+ONCE = Retry(max_attempts=1)
+"""Steps run once unless told otherwise: the run itself has attempts, and three times three would surprise."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    name: str | None = None
+    key: str | None = None
+    retry: Retry = ONCE
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """What the body of a step may know about itself."""
+
+    name: str
+    run_id: UUID
+    idempotency_key: str
+    """The same for every execution of this step: hand it to systems that can recognise a repetition."""
+    epoch: int
+    """Grows with every execution of the run: hand it to systems that can refuse an older one."""
+    attempt: int
+    """Failed attempts of this step before: 0 the first time."""
+
+
+CURRENT_STEP: contextvars.ContextVar[StepInfo | None] = contextvars.ContextVar("simpleworkflow_step", default=None)
+
+
+def step_info() -> StepInfo:
+    """Inside a step: who it is."""
+    info = CURRENT_STEP.get()
+    if info is None:
+        raise InvalidWorkflow("step_info() tells a step about itself; it was called outside of one")
+    return info
+
+
+class StepFunction(Generic[P, R_co]):
+    """A function that `ctx.step` runs with its own options; called directly it is the plain function."""
+
+    def __init__(self, function: Callable[P, R_co], options: StepOptions) -> None:
+        self.function = function
+        self.step_options = options
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> StepFunction[P, R_co]:
+        """The same step with other options, for one call."""
+        changes: dict[str, Any] = {"name": name, "key": key, "retry": retry}
+        changes["timeout"] = None if timeout is None else seconds(timeout, what="timeout of a step")
+        chosen = {name: value for name, value in changes.items() if value is not None}
+        return StepFunction(self.function, replace(self.step_options, **chosen))
+
+
+class StepDecorator:
+    def __init__(self, options: StepOptions) -> None:
+        self._options = options
+
+    def __call__(self, function: Callable[P, R_co], /) -> StepFunction[P, R_co]:
+        return StepFunction(function, self._options)
+
+
+def step(
+    *, name: str | None = None, key: str | None = None, retry: Retry = ONCE, timeout: Duration | None = None
+) -> StepDecorator:
+    """Give a function the options with which ctx.step shall run it."""
+    limit = None if timeout is None else seconds(timeout, what="timeout of a step")
+    return StepDecorator(StepOptions(None if name is None else check_name(name), key, retry, limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One durable call of a function: resolved once, where ctx.step was written."""
+
+    name: str
+    function: Callable[..., Any]
+    options: StepOptions
+    is_async: bool
+    output_type: Any
+
+
+def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
+    """(what to call, its positional arguments) from `ctx.step(fn, *args)` or `ctx.step("name", fn, *args)`."""
+    given = None
+    if isinstance(first, str):
+        if not rest:
+            raise InvalidWorkflow(f"ctx.step({first!r}) names a step but gives no function to run")
+        given, first, rest = first, rest[0], rest[1:]
+    if not callable(first):
+        raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
+    options = first.step_options if isinstance(first, StepFunction) else StepOptions()
+    function = first.function if isinstance(first, StepFunction) else first
+    name = given or options.name or getattr(function, "__name__", None)
+    if name is None or name == "<lambda>":
+        raise InvalidName('a lambda has no name to remember it by; write ctx.step("name", lambda: …)')
+    return Call(check_name(name), function, options, _is_async(function), output_type(function)), rest
+
+
+def _is_async(function: Any) -> bool:
+    target = function.func if isinstance(function, functools.partial) else function
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
+
+
+@functools.lru_cache(maxsize=1024)
+def output_type(function: Any) -> Any:
+    """The annotated return type, so that an output has it on first execution and after a crash alike."""
+    target = function.func if isinstance(function, functools.partial) else function
+    try:
+        return get_type_hints(target, include_extras=True).get("return", Any)
+    except (NameError, TypeError, AttributeError):
+        return Any

@@ -1,0 +1,177 @@
+"""The memo of runs: load what is recorded, flush what is new, deliver signals.
+
+`flush` is one transaction of a few statements in a fixed order: lock the runs (and, for endings, their parents) in id
+order and learn which leases still hold; records; children; signals; endings; pauses; events. Each entry gets its own
+outcome. Nothing of an entry whose lease is lost is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from ...clock import to_us
+from ...model.errors import AlreadyFinished, RunNotFound, SimpleWorkflowError
+from ...model.moves import Ending, Outcome, Pause, Record
+from ...model.records import History, Signal, Step
+from ...model.states import Status, StepKind, StepStatus
+from ..protocol import Operation, Row, Steps, query, reading, transaction
+from . import leases
+from .runs import create_rows
+
+Entry = Record | Pause | Ending
+
+
+@reading
+def load(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
+    """The histories of these runs. Read later than the claim, so that no wake is missed."""
+    return (yield from _histories(run_ids))
+
+
+def _histories(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
+    batch = sorted((run_id,) for run_id in run_ids)
+    histories = {run_id: History({}, []) for run_id in run_ids}
+    for row in (yield query("load_steps", b=batch)):
+        histories[row["run_id"]].steps[row["step_id"]] = _step(row)
+    for row in (yield query("load_signals", b=batch)):
+        histories[row["run_id"]].signals.append(_signal(row))
+    return histories
+
+
+@reading
+def reload(run_id: UUID, epoch: int) -> Steps[tuple[int, History]]:
+    """(wake counter, history) of one run; the counter first, so that no later wake is taken for seen."""
+    rows = yield query("lease_states", b=[(run_id, epoch)])
+    histories = yield from _histories([run_id])
+    return (rows[0]["wakes"] if rows else 0), histories[run_id]
+
+
+@reading
+def signals_of(run_id: UUID) -> Steps[list[Signal]]:
+    return [_signal(row) for row in (yield query("signals_of_run", run_id=run_id))]
+
+
+def flush(entries: Sequence[Entry]) -> Operation[list[Outcome]]:
+    """Endings alone take the short road; everything else is locked first."""
+    endings = [entry for entry in entries if isinstance(entry, Ending)]
+    return leases.settle(endings) if len(endings) == len(entries) else _flush(entries)
+
+
+@transaction
+def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outcome]]:
+    family = sorted({(entry.run_id,) for entry in entries if isinstance(entry, Ending) and entry.has_parent})
+    if family:
+        yield query("lock_runs", b=family)
+    keys = sorted({(entry.run_id, entry.epoch) for entry in entries})
+    held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=keys))}
+    mine = [entry for entry in entries if (entry.run_id, entry.epoch) in held]
+    yield from _write_records([entry for entry in mine if isinstance(entry, Record)])
+    done: set[int] = {id(entry) for entry in mine if isinstance(entry, Record)}
+    endings = [entry for entry in mine if isinstance(entry, Ending)]
+    if endings:
+        settled = yield from leases.settle_locked(endings)
+        done |= {id(entry) for entry in endings if (entry.run_id, entry.epoch) in settled}
+    pauses = [entry for entry in mine if isinstance(entry, Pause)]
+    paused = yield from _write_pauses(pauses)
+    done |= {id(entry) for entry in pauses if entry.run_id in paused}
+    woken = {id(entry) for entry in pauses} - done
+    answers = [
+        Outcome.DONE if id(entry) in done else Outcome.WOKEN if id(entry) in woken else Outcome.LOST
+        for entry in entries
+    ]
+    return (yield from _after_ambiguity(entries, answers)) if repeated else answers
+
+
+def _write_records(records: Sequence[Record]) -> Steps[None]:
+    if not records:
+        return
+    children = [record.child for record in records if record.child is not None]
+    if children:
+        answers = yield from create_rows(children)
+        for answer in answers:
+            if isinstance(answer, SimpleWorkflowError):
+                raise answer
+    yield query("record_steps", b=[_record_row(record) for record in _last_of_each(records)])
+    consumed = [(record.signal_id, record.step_id) for record in records if record.signal_id is not None]
+    if consumed:
+        yield query("consume_signals", b=consumed)
+    cleared = sorted({(record.run_id,) for record in records if record.clears_suspicion})
+    if cleared:
+        yield query("progress_runs", b=cleared)
+
+
+def _last_of_each(records: Sequence[Record]) -> list[Record]:
+    """One row per step and statement: a step that failed and succeeded within one flush is written once."""
+    return list({(record.run_id, record.step_id): record for record in records}.values())
+
+
+def _write_pauses(pauses: Sequence[Pause]) -> Steps[set[UUID]]:
+    if not pauses:
+        return set()
+    rows = yield query("pause_runs", b=[(p.run_id, p.epoch, p.wakes, _micros(p.due_in)) for p in pauses])
+    paused = {row["run_id"] for row in rows}
+    waits = [wait for pause in pauses if pause.run_id in paused for wait in pause.waits]
+    if waits:
+        yield query("record_steps", b=[_record_row(wait) for wait in waits])
+    if paused:
+        yield query("log_paused", b=[(p.run_id, p.epoch, to_us(p.elapsed)) for p in pauses if p.run_id in paused])
+    return paused
+
+
+def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[list[Outcome]]:
+    """The first try may have committed: an ending or a pause that stands as we meant it was ours."""
+    lost = [
+        (entry.run_id, entry.epoch, Status.PAUSED if isinstance(entry, Pause) else entry.status)
+        for entry, answer in zip(entries, answers, strict=True)
+        if answer is not Outcome.DONE and not isinstance(entry, Record)
+    ]
+    if not lost:
+        return answers
+    rows = yield query("settled_already", b=lost)
+    ours = {(row["run_id"], row["epoch"]) for row in rows}
+    return [
+        Outcome.DONE if not isinstance(entry, Record) and (entry.run_id, entry.epoch) in ours else answer
+        for entry, answer in zip(entries, answers, strict=True)
+    ]
+
+
+@transaction
+def send(signal_id: UUID, run_id: UUID, name: str, payload: str) -> Steps[None]:
+    """Accept a signal, or say why not."""
+    woken = yield query("wake_for_signal", run_id=run_id)
+    if not woken:
+        rows = yield query("get_runs", b=[(run_id,)])
+        if not rows:
+            raise RunNotFound(f"there is no run {run_id}; the signal was not accepted")
+        raise AlreadyFinished(f"run {run_id} has already {rows[0]['status']}; the signal {name!r} was not accepted")
+    yield query("insert_signal", id=signal_id, run_id=run_id, name=name, payload=payload)
+
+
+def _record_row(r: Record) -> tuple[Any, ...]:
+    return (
+        r.run_id,
+        r.epoch,
+        r.step_id,
+        r.kind,
+        r.status,
+        r.attempt,
+        to_us(r.elapsed),
+        _micros(r.due_in),
+        r.input,
+        r.output,
+        r.error,
+    )
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else to_us(seconds)
+
+
+def _step(row: Row) -> Step:
+    values = dict(row)
+    return Step(**{**values, "kind": StepKind(values["kind"]), "status": StepStatus(values["status"])})
+
+
+def _signal(row: Row) -> Signal:
+    return Signal(**dict(row))

@@ -1,0 +1,14 @@
+-- PostgreSQL's own texts.
+
+-- name: record_steps
+-- differs: sequence numbers come from the event sequence itself
+-- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
+INSERT INTO workflow.workflow_step AS s
+  (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
+SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.elapsed),
+       CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END, :now + us(b.due_in), b.input, b.output, b.error
+FROM :b
+ON CONFLICT (run_id, step_id) DO UPDATE
+SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
+    completed_at = excluded.completed_at, due_at = coalesce(s.due_at, excluded.due_at),
+    output = excluded.output, error = excluded.error

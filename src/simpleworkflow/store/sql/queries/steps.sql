@@ -1,0 +1,85 @@
+-- The memo of a run: steps and waits, signals, pauses. Everything a worker writes here is written while it holds the
+-- row lock of its run and has proved its lease (lock_leases): an INSERT joined to the run would not be a fence.
+
+-- name: load_steps
+-- Everything recorded of these runs, in the order in which it was recorded.
+-- batch: b(run_id uuid)
+SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
+       s.input AS input_json, s.output AS output_json, s.error AS error_json
+FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
+ORDER BY s.run_id, s.seq
+
+-- name: load_signals
+-- What these runs have been told and have not consumed, oldest first.
+-- batch: b(run_id uuid)
+SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
+FROM :b JOIN workflow.workflow_signal s ON s.run_id = b.run_id
+WHERE s.consumed_at IS NULL
+ORDER BY s.run_id, s.seq
+
+-- name: signals_of_run
+-- param: run_id uuid
+SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
+FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq
+
+-- name: record_steps
+-- Writes or completes records; the caller holds the locks.
+-- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
+INSERT INTO workflow.workflow_step
+  (run_id, seq, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
+SELECT b.run_id, (SELECT coalesce(max(e.id), 0) FROM workflow.workflow_event e), b.epoch, b.step_id, b.kind, b.status,
+       b.attempt, :now - us(b.elapsed), CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END,
+       :now + us(b.due_in), b.input, b.output, b.error
+FROM :b
+WHERE true
+ON CONFLICT (run_id, step_id) DO UPDATE
+SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
+    completed_at = excluded.completed_at, due_at = coalesce(workflow_step.due_at, excluded.due_at),
+    output = excluded.output, error = excluded.error
+
+-- name: consume_signals
+-- batch: b(signal_id uuid, step_id text)
+UPDATE workflow.workflow_signal AS s
+SET consumed_at = :now, consumed_by = b.step_id
+FROM :b WHERE s.id = b.signal_id AND s.consumed_at IS NULL
+
+-- name: pause_runs
+-- Gives up the slot. A wake that came since the history was read refuses the pause: look again.
+-- batch: b(run_id uuid, epoch bigint, wakes bigint, due_in bigint)
+UPDATE workflow.workflow_run AS r
+SET status = 'paused', version = r.version + 1, crashes = 0, run_at = :now + us(b.due_in), lease_until = NULL,
+    leased_by = NULL, updated_at = :now
+FROM :b
+WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch AND r.wakes = b.wakes
+RETURNING id AS run_id
+
+-- name: log_paused
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint)
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
+SELECT b.run_id, 'started', b.epoch, :now - us(b.elapsed) FROM :b
+UNION ALL
+SELECT b.run_id, 'paused', b.epoch, :now FROM :b
+
+-- name: progress_runs
+-- A new durable write proves that the run is no poison.
+-- batch: b(run_id uuid)
+UPDATE workflow.workflow_run AS r
+SET crashes = 0, version = r.version + 1
+FROM :b WHERE r.id = b.run_id AND r.crashes > 0
+
+-- name: wake_for_signal
+-- The run first, the signal second: none slips past a finish or a pause.
+-- param: run_id uuid
+UPDATE workflow.workflow_run
+SET wakes = wakes + 1, version = version + 1, updated_at = :now,
+    run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > :now) THEN :now ELSE run_at END
+WHERE id = :run_id AND finished_at IS NULL
+RETURNING id, status
+
+-- name: insert_signal
+-- param: id uuid, run_id uuid, name text, payload json
+INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
+SELECT :id, :run_id, coalesce(max(s.seq), 0) + 1, :name, :payload, :now
+FROM workflow.workflow_signal s WHERE s.run_id = :run_id
+ON CONFLICT (id) DO NOTHING
+RETURNING id
