@@ -81,3 +81,23 @@ def thread(ctx: swf.SyncContext, seconds: float) -> str:
         time.sleep(0.05)
     leave("end", ctx)
     return "done"
+
+
+@app.workflow("crash.order.v1")
+async def order(ctx: swf.Context) -> list[str]:
+    """Six steps, a branch, a sleep and a signal; each body says when it starts."""
+
+    async def do(name: str) -> str:
+        async def body() -> str:
+            leave(name, ctx)
+            await asyncio.sleep(0.05)
+            return f"{name} {ctx.run_id}"
+
+        return await ctx.step(name, body)
+
+    done = [await do("charge"), await do("reserve")]
+    done += await asyncio.gather(do("pack"), do("label"))
+    await ctx.sleep("1100ms")
+    done.append(await do("send"))
+    done.append(await ctx.wait_for_signal("approved"))
+    return [*done, await do("notify")]

@@ -11,9 +11,6 @@ from simpleworkflow.model import moves
 from simpleworkflow.model.moves import MOVES, Ending, Needs
 from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status
 
-WORKED_ON_LATER = {Status.PAUSED}
-"""Reached only by a wait, whose move comes with signals and timers."""
-
 
 def lease(parent: UUID | None = None) -> SimpleNamespace:
     return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent)
@@ -36,7 +33,7 @@ def test_open_and_terminal_states_divide_all_states() -> None:
 
 
 def test_every_state_is_reachable() -> None:
-    seen = {None} | WORKED_ON_LATER
+    seen: set[Status | None] = {None}
     for _ in MOVES:
         for move in MOVES.values():
             if not move.sources or move.sources & seen:
@@ -75,7 +72,8 @@ def test_only_a_revival_leaves_a_terminal_state() -> None:
 
 
 def test_every_move_of_the_journal_has_a_constructor() -> None:
-    assert set(ENDINGS) == {move.name for move in MOVES.values() if move.needs is Needs.LEASE}
+    """A pause is no ending: its entry is built by the execution, which knows what it waits for."""
+    assert set(ENDINGS) | {"pause"} == {move.name for move in MOVES.values() if move.needs is Needs.LEASE}
 
 
 @pytest.mark.parametrize(("name", "ending"), ENDINGS.items(), ids=lambda value: str(value)[:8])
@@ -85,6 +83,12 @@ def test_an_ending_has_exactly_the_laws_status_and_event(name: str, ending: Endi
     assert ending.event is law.event
     assert (ending.move, ending.run_id, ending.epoch) == (name, UUID(int=1), 7)
     assert (ending.elapsed, ending.started) == (1.5, True)
+
+
+def test_a_pause_gives_up_the_lease_and_can_be_claimed() -> None:
+    law = MOVES["pause"]
+    assert (law.sources, law.needs, law.event.value) == ({Status.LEASED}, Needs.LEASE, "paused")
+    assert law.targets <= MOVES["claim"].sources
 
 
 def test_only_failures_burn_an_attempt() -> None:

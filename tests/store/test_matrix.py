@@ -1,10 +1,9 @@
 """Every state, every move, every kind of lease, on every database: the law of model/moves.py, walked exhaustively.
 
 A move that the law allows lands in one of its targets and writes its event. One that it refuses leaves the row as it
-was, to the last column, and the audit trail silent. There is no third outcome. The states are reached by lawful moves
-(paused by raw SQL until waits exist); what a move needs besides the state (a deadline that passed, a lease that ran
-out, a hold to lift) is prepared, so that a refusal can have one reason only. The cases share one PostgreSQL database,
-each with a type of its own.
+was, to the last column, and the audit trail silent. There is no third outcome. The states are reached by lawful moves;
+what a move needs besides the state (a deadline that passed, a lease that ran out, a hold to lift) is prepared, so that
+a refusal can have one reason only. The cases share one PostgreSQL database, each with a type of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +20,11 @@ from support.ledger import (
     claim,
     create,
     failed,
+    flush,
     leased,
     offer,
     overran,
+    paused,
     released,
     retried,
     settle,
@@ -39,7 +40,14 @@ from simpleworkflow.model.states import OPEN, Status
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases, runs
 
-BY_JOURNAL = {"succeed": succeeded, "fail": failed, "retry": retried, "release": released, "overrun": overran}
+BY_JOURNAL: dict[str, Callable[[Any], Any]] = {
+    "succeed": succeeded,
+    "fail": failed,
+    "retry": retried,
+    "release": released,
+    "pause": paused,
+    "overrun": overran,
+}
 BY_CONTROL = {"cancel": runs.cancel, "hold": runs.hold, "resume": runs.resume, "revive": runs.revive}
 PERFORMED = [name for name in MOVES if name != "create"]
 CREDENTIALS = {
@@ -71,7 +79,7 @@ async def build(ledger: Ledger, raw: Raw, state: Status) -> UUID:
     (lease,) = await claim(ledger, offer(type))
     endings = {Status.SUCCEEDED: succeeded, Status.FAILED: failed, Status.TIMED_OUT: overran}
     if state is Status.PAUSED:
-        raw.pause(lease.id, due=True)
+        assert await flush(ledger, paused(lease, due_in=0.0)) == [Outcome.DONE]
     elif state is Status.CANCELLED:
         await ledger.run(runs.cancel([lease.id]))
     elif state in endings:
@@ -93,7 +101,7 @@ def prepare(raw: Raw, run_id: UUID, move: str, credential: str) -> None:
 async def perform(ledger: Ledger, move: str, run_id: UUID, type: str, epoch: int) -> bool:
     """Make the move as its performer would; did it say that it moved?"""
     if move in BY_JOURNAL:
-        return await settle(ledger, BY_JOURNAL[move](stub(run_id, epoch))) == [Outcome.DONE]
+        return await flush(ledger, BY_JOURNAL[move](stub(run_id, epoch))) == [Outcome.DONE]
     if move in BY_CONTROL:
         build_operation: Callable[[list[UUID]], Any] = BY_CONTROL[move]
         (answer,) = await ledger.run(build_operation([run_id]))
@@ -147,7 +155,8 @@ async def test_a_move_lands_exactly_when_the_law_allows_it(
         return
     law = MOVES[move]
     assert told[-1] == law.event
-    assert [event for event in told if event != "started"] == [law.event]
+    woken = ["woken"] if (state, move) == (Status.PAUSED, "claim") else []
+    assert [event for event in told if event != "started"] == [*woken, law.event]
     assert after["status"] == (state if law.targets == OPEN else next(iter(law.targets)))
     assert after["lease_epoch"] == before["lease_epoch"] + (1 if move == "claim" else 0)
     assert after["version"] > before["version"]

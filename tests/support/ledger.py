@@ -20,12 +20,12 @@ from psycopg.rows import dict_row
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.model import moves
-from simpleworkflow.model.moves import MOVES, Ending, Outcome
+from simpleworkflow.model.moves import MOVES, Ending, Outcome, Pause, Record
 from simpleworkflow.model.names import EVERYTHING
-from simpleworkflow.model.records import Definition, Lane, Lease, NewRun, Run
-from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status
+from simpleworkflow.model.records import Definition, History, Lane, Lease, NewRun, Run
+from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status, StepKind, StepStatus
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs, workers
+from simpleworkflow.store.operations import leases, runs, steps, workers
 from simpleworkflow.store.protocol import Operation
 
 T = TypeVar("T")
@@ -90,8 +90,27 @@ class Raw:
         text = "SELECT event_type FROM workflow.workflow_event WHERE workflow_id = ? ORDER BY id"
         return [row["event_type"] for row in self.sql(text, run_id)]
 
+    def steps(self, run_id: UUID) -> list[dict[str, Any]]:
+        return self.sql("SELECT * FROM workflow.workflow_step WHERE run_id = ? ORDER BY step_id", run_id)
+
+    def signals(self, run_id: UUID) -> list[dict[str, Any]]:
+        return self.sql("SELECT * FROM workflow.workflow_signal WHERE run_id = ? ORDER BY seq", run_id)
+
+    def everything(self) -> list[list[dict[str, Any]]]:
+        """All that the database holds of runs, for tests which say that nothing was written."""
+        orders = {"run": "id", "step": "run_id, step_id", "signal": "id", "event": "id"}
+        return [self.sql(f"SELECT * FROM workflow.workflow_{name} ORDER BY {by}") for name, by in orders.items()]
+
+    def waiters(self, holder: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+        """Our own sessions that wait, at this moment, for a lock which that session holds (PostgreSQL)."""
+        return self.sql(
+            "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' "
+            "AND application_name = 'simpleworkflow' AND ? = ANY (pg_blocking_pids(pid))",
+            holder.info.backend_pid,
+        )
+
     def pause(self, run_id: UUID, *, due: bool = False) -> None:
-        """Pause a leased run, as its worker will once waits exist: no lease, and due only when an event says so."""
+        """Pause a leased run without knowing its lease: due only when an event says so, or at once."""
         text = "UPDATE workflow.workflow_run SET status = 'paused', version = version + 1, lease_until = NULL,"
         self.sql(f"{text} leased_by = NULL, run_at = {self.now if due else 'NULL'} WHERE id = ?", run_id)
         text = "INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch) SELECT id, 'paused',"
@@ -162,7 +181,7 @@ async def sweep(ledger: Ledger, *dead: str, limit: int = 100) -> dict[UUID, Stat
 def stub(lease: Lease | UUID, epoch: int = 1, parent_id: UUID | None = None) -> Any:
     """What an ending needs to know of a lease, with any epoch we like."""
     run_id = lease if isinstance(lease, UUID) else lease.id
-    return SimpleNamespace(id=run_id, epoch=epoch, parent_id=parent_id)
+    return SimpleNamespace(id=run_id, epoch=epoch, parent_id=parent_id, wakes=0)
 
 
 def succeeded(lease: Any) -> Ending:
@@ -183,6 +202,36 @@ def released(lease: Any) -> Ending:
 
 def overran(lease: Any) -> Ending:
     return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
+
+
+async def flush(ledger: Ledger, *entries: steps.Entry) -> list[Outcome]:
+    return await ledger.run(steps.flush(entries))
+
+
+def record(lease: Any, step_id: str = "charge#1", **rest: Any) -> Record:
+    """A step that succeeded, unless told otherwise."""
+    rest = {"kind": StepKind.STEP, "status": StepStatus.SUCCEEDED, "elapsed": 0.01} | rest
+    return Record(lease.id, lease.epoch, step_id, **rest)
+
+
+def waiting(lease: Any, step_id: str = "sleep#1", **rest: Any) -> Record:
+    return record(lease, step_id, **{"kind": StepKind.SLEEP, "status": StepStatus.WAITING} | rest)
+
+
+def paused(lease: Any, *waits: Record, due_in: float | None = None, wakes: int | None = None) -> Pause:
+    """A pause as its worker asks for it: with the wake counter of the claim, unless told otherwise."""
+    return Pause(lease.id, lease.epoch, lease.wakes if wakes is None else wakes, due_in, 0.01, waits)
+
+
+async def history(ledger: Ledger, run_id: UUID) -> History:
+    return (await ledger.run(steps.load([run_id])))[run_id]
+
+
+async def tell(ledger: Ledger, run_id: UUID, name: str = "go", payload: str = "null", id: UUID | None = None) -> UUID:
+    """Send a signal; its id."""
+    signal_id = id or new_id()
+    await ledger.run(steps.send(signal_id, run_id, name, payload))
+    return signal_id
 
 
 def check_invariants(row: dict[str, Any]) -> None:
@@ -210,8 +259,8 @@ def _next_states(state: Status | None, event: EventType) -> set[Status | None]:
         return {state} if state is Status.LEASED else set()
     if event is EventType.DELETED:
         return {state} if state in TERMINAL else set()
-    if event is EventType.PAUSED:
-        return {Status.PAUSED} if state is Status.LEASED else set()
+    if event is EventType.WOKEN:
+        return {state} if state is Status.PAUSED else set()
     found: set[Status | None] = set()
     for move in MOVES.values():
         if move.event is event and (state in move.sources or (state is None and not move.sources)):

@@ -9,6 +9,7 @@ are told (not patient).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import random
 from collections import deque
@@ -55,7 +56,10 @@ class Batcher(Generic[Item, Answer]):
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, answer))
         if self._flusher is None:
-            self._flusher = loop.create_task(self._flush_all(), name=f"simpleworkflow-{self._name}")
+            # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
+            self._flusher = loop.create_task(
+                self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()
+            )
         return answer
 
     async def drain(self, timeout: float) -> bool:

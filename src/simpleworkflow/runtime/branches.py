@@ -33,18 +33,24 @@ _LONGEST_KEY = 255
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_spawned", "_uses", "path", "unordered")
+    __slots__ = ("_keys", "_spawned", "_uses", "path", "root", "unordered")
 
-    def __init__(self, path: str = "", *, unordered: bool = False) -> None:
+    def __init__(self, path: str = "", *, root: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
+        self.root = root or self
         self.unordered = unordered
+        self._keys: set[str] = set()
         self._uses: Counter[str] = Counter()
         self._spawned: Counter[str] = Counter()
 
     def identify(self, name: str, key: str | None = None) -> str:
         """The identity of the next durable call of this name; a key takes the place of the count."""
         if key is not None:
-            return f"{self.path}{check_name(name)}#={_check_key(key)}"
+            step_id = f"{self.path}{check_name(name)}#={_check_key(key)}"
+            if step_id in self._keys:
+                raise InvalidName(f"the key {key[:40]!r} names two calls of {name}; the second would be the first")
+            self._keys.add(step_id)
+            return step_id
         number = self._uses[check_name(name)]
         self._uses[name] += 1
         return f"{self.path}{name}#{number}"
@@ -52,7 +58,8 @@ class Branch:
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned[coroutine_name]
         self._spawned[coroutine_name] += 1
-        return Branch(f"{self.path}{coroutine_name}:{number}/", unordered=unordered or self.unordered)
+        path = f"{self.path}{coroutine_name}:{number}/"
+        return Branch(path, root=self.root, unordered=unordered or self.unordered)
 
 
 def check_name(name: str) -> str:
@@ -69,10 +76,10 @@ def _check_key(key: str) -> str:
     return key
 
 
-def branch_of_new_task(coro: Any) -> Branch | None:
+def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None:
     """The branch that a task about to be created belongs to; None when it is not part of a workflow's own code."""
-    branch = BRANCH.get()
-    if branch is None or IN_STEP.get():
+    branch = context.get(BRANCH)
+    if branch is None or context.get(IN_STEP):
         return None
     maker = _maker(sys._getframe(2))
     if maker == "wait_for":

@@ -22,6 +22,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
+T = TypeVar("T")
+
+Coro = Coroutine[Any, Any, T]
+"""A durable call takes its identity where it is written, so that it may be awaited anywhere."""
 
 
 class Stage(Protocol):
@@ -98,57 +102,62 @@ class Context(_Identity):
         await self._stage.heartbeat(seconds(lease, what="heartbeat"))
 
     @overload
-    async def step(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
     @overload
-    async def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
     @overload
-    async def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
     @overload
-    async def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    async def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
+    def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Coro[Any]:
         """Run a function once for good: its outcome is remembered, and returned without running it ever after."""
-        return await self._stage.durable.step(first, args, kwargs)
+        return self._stage.durable.step(first, args, kwargs)
 
-    async def sleep(self, duration: Duration) -> None:
+    def sleep(self, duration: Duration) -> Coro[None]:
         """Go on after so long; the wait costs neither memory nor a slot, and survives everything."""
-        await self._stage.durable.sleep(duration)
+        return self._stage.durable.sleep(duration)
 
-    async def sleep_until(self, instant: datetime) -> None:
+    def sleep_until(self, instant: datetime) -> Coro[None]:
         """Go on at that instant."""
-        await self._stage.durable.sleep_until(instant)
+        return self._stage.durable.sleep_until(instant)
 
     @overload
-    async def wait_for_signal(self, name: str, /, *, timeout: Duration | None = None) -> Any: ...
+    def wait_for_signal(self, name: str, /, *, timeout: Duration | None = None) -> Coro[Any]: ...
     @overload
-    async def wait_for_signal(self, name: str, as_type: type[R], /, *, timeout: Duration | None = None) -> R: ...
-    async def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Any:
+    def wait_for_signal(self, name: str, as_type: type[R], /, *, timeout: Duration | None = None) -> Coro[R]: ...
+    def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Coro[Any]:
         """The next signal of that name, whether it came before or comes later; SignalTimeout when none does."""
-        return await self._stage.durable.wait_for_signal(name, as_type, timeout)
+        return self._stage.durable.wait_for_signal(name, as_type, timeout)
 
     @overload
-    async def trigger(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> ChildHandle[O]: ...
+    def trigger(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[ChildHandle[O]]: ...
     @overload
-    async def trigger(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> ChildHandle[O]: ...
+    def trigger(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> Coro[ChildHandle[O]]: ...
     @overload
-    async def trigger(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> ChildHandle[Any]: ...
-    async def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> ChildHandle[Any]:
+    def trigger(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]: ...
+    def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]:
         """Start a child run on any worker that serves its type; it is started once, however often this code runs."""
-        child_id = await self._stage.durable.trigger(workflow, input, key)
-        return ChildHandle(self._stage, child_id, getattr(workflow, "output_type", Any))
+        child_id, start = self._stage.durable.trigger(workflow, input, key)
+
+        async def started() -> ChildHandle[Any]:
+            await start
+            return ChildHandle(self._stage, child_id, getattr(workflow, "output_type", Any))
+
+        return started()
 
     @overload
-    async def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> O: ...
+    def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[O]: ...
     @overload
-    async def run(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> O: ...
+    def run(self, workflow: Workflow[I, O], input: I, /, *, key: str | None = None) -> Coro[O]: ...
     @overload
-    async def run(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Any: ...
-    async def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
-        """Start a child run and wait for its result; RunFailed when it ends otherwise."""
-        return await (await self.trigger(workflow, input, key=key)).result()
+    def run(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Coro[Any]: ...
+    def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[Any]:
+        """Start a child run and wait for its result; RunFailed, RunCancelled or RunTimedOut when it ends otherwise."""
+        return self._stage.durable.run(workflow, input, key)
 
-    async def now(self) -> datetime:
+    def now(self) -> Coro[datetime]:
         """The time, the same on every replay."""
-        return await self._stage.durable.now()
+        return self._stage.durable.now()
 
     def uuid(self) -> UUID:
         """A UUID that is the same on every replay."""
@@ -167,9 +176,22 @@ class ChildHandle(Generic[O]):
         self._stage = stage
         self._output_type = output_type
 
-    async def result(self) -> O:
-        """Wait durably for the child and return its output; RunFailed when it ends otherwise."""
-        output: O = await self._stage.durable.child_result(self.id, self._output_type)
+    def result(self) -> Coro[O]:
+        """Wait durably for the child and return its output; RunFailed and its kin when it ends otherwise."""
+        return self._stage.durable.child_result(self.id, self._output_type)
+
+
+class SyncChildHandle(Generic[O]):
+    """A child run, held by its blocking parent."""
+
+    def __init__(self, stage: Stage, run_id: UUID, output_type: Any) -> None:
+        self.id = run_id
+        self._stage = stage
+        self._output_type = output_type
+
+    def result(self) -> O:
+        """As `ChildHandle.result`."""
+        output: O = self._stage.block(lambda: self._stage.durable.child_result(self.id, self._output_type))
         return output
 
 
@@ -202,10 +224,26 @@ class SyncContext(_Identity):
 
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
         """As `Context.run`."""
-        child_id = self._stage.block(lambda: self._stage.durable.trigger(workflow, input, key))
-        as_type = getattr(workflow, "output_type", Any)
-        return self._stage.block(lambda: self._stage.durable.child_result(child_id, as_type))
+        return self._stage.block(lambda: self._stage.durable.run(workflow, input, key))
+
+    def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> SyncChildHandle[Any]:
+        """As `Context.trigger`."""
+
+        async def started() -> UUID:
+            child_id, start = self._stage.durable.trigger(workflow, input, key)
+            await start
+            return child_id
+
+        return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
 
     def now(self) -> datetime:
         """As `Context.now`."""
         return self._stage.block(self._stage.durable.now)
+
+    def uuid(self) -> UUID:
+        """As `Context.uuid`."""
+        return self._stage.durable.uuid()
+
+    def random(self) -> float:
+        """As `Context.random`."""
+        return self._stage.durable.random()

@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import functools
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
@@ -29,17 +31,17 @@ from ..model import failure, moves, payload
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, PermanentError
 from ..model.moves import Ending, Outcome, Pause, Record
 from ..model.records import History, Lease, Run
-from .branches import BRANCH, Branch, branch_of_new_task
+from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .durable import Durable
 from .registry import Workflow
-from .waits import Wait, only_waits, soonest
+from .tasks import CURRENT, caught
+from .waits import Post, Wait, only_waits, soonest
 
 log = logging.getLogger("simpleworkflow.execute")
 
 T = TypeVar("T")
 
-CURRENT: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("simpleworkflow_execution", default=None)
 CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
 
@@ -64,9 +66,10 @@ class Execution:
         *,
         history: History,
         threads: Executor,
-        prolong: Callable[[Lease, float], Any],
+        step_threads: Executor,
+        prolong: Callable[[Lease, float], Coroutine[Any, Any, bool]],
         write: Callable[[Record], asyncio.Future[Outcome]],
-        look_up: Callable[[UUID], Awaitable[Run | None]],
+        look_up: Callable[[UUID], Coroutine[Any, Any, Run | None]],
         on_end: Callable[[Execution, Ending | Pause | None], None],
         on_code_over: Callable[[Execution], None],
         max_payload: int,
@@ -77,18 +80,20 @@ class Execution:
         self.started = monotonic()
         self.tasks: set[asyncio.Future[Any]] = set()
         self._threads = threads
+        self._step_threads = step_threads
         self._prolong = prolong
         self._on_end = on_end
         self._on_code_over = on_code_over
         self.history = history
-        self.wakes = lease.wakes
         self.waits: dict[Wait, None] = {}
+        self.post = Post(lease.wakes, history.signals, self.waits)
         self.write = write
-        self.look_up = look_up
+        self._look_up = look_up
         self.max_payload = max_payload
+        self.trunk = Branch()
         self.durable = Durable(self)
         self._busy = 0
-        self._trunk = Branch()
+        self._bodies: set[asyncio.Future[Any]] = set()
         self._blocking: set[asyncio.Task[Any]] = set()
         self._looking: asyncio.Handle | None = None
         self._pause: Pause | None = None
@@ -104,7 +109,6 @@ class Execution:
             self._deadline = self._loop.call_later(max(self.lease.deadline_in, 0), self.stop, Stop.DEADLINE)
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
-        context.run(BRANCH.set, self._trunk)
         name = f"simpleworkflow-run-{self.lease.id}"
         self._root = self._loop.create_task(self._perform(), name=name, context=context)
         self._root.add_done_callback(self._root_done)
@@ -139,12 +143,15 @@ class Execution:
 
     def block(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """For sync handlers: run a durable call on the worker's loop and block this thread until it returns."""
+        if self.reason is not None:
+            self._told = True
+            raise ExecutionStopped
 
         async def inside() -> T:
             task = asyncio.current_task()
             assert task is not None
             self._blocking.add(task)
-            BRANCH.set(self._trunk)
+            BRANCH.set(self.trunk)
             try:
                 return await work()
             finally:
@@ -169,9 +176,8 @@ class Execution:
         return self.reason is not None and (self.workflow.is_async or self._told)
 
     def _cancel_all(self, waited: float) -> None:
-        alive = [task for task in (self._root, *self.tasks) if task is not None and not task.done()]
+        alive = {task for task in (self._root, *self.tasks) if task is not None and not task.done()}
         if not alive:
-            self._code_over()
             return
         for task in alive:
             task.cancel()
@@ -191,9 +197,18 @@ class Execution:
             ending = self._failed(task.exception())
         else:
             ending = task.result()
-        self._end(ending)
-        if self.reason is None or not any(not other.done() for other in self.tasks):
+        self._close(ending, 0.0)
+
+    def _close(self, ending: Ending | Pause | None, waited: float) -> None:
+        """What was interrupted is handed over only when all of its code has stopped; the rest is written at once."""
+        alive = self.reason is not None and not all(work.done() for work in (*self.tasks, *self._bodies))
+        if not (alive and self.reason in {Stop.SUSPEND, Stop.DRAIN, Stop.HELD}):
+            self._end(ending)
+        if not alive:
             self._code_over()
+        elif not self._abandoned:
+            pause = min(max(waited, 0.002), 0.1)
+            self._loop.call_later(pause, self._close, None if self.reason is Stop.LOST else ending, waited + pause)
 
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self._ended:
@@ -206,6 +221,7 @@ class Execution:
             over(self)
 
     async def _perform(self) -> Ending | Pause | None:
+        BRANCH.set(self.trunk)
         try:
             value = self._input()
             result = await self._call(value)
@@ -238,14 +254,18 @@ class Execution:
         if self.workflow.is_async:
             return await handler(Context(self), *value)
         context = contextvars.copy_context()
-        call = self._loop.run_in_executor(self._threads, context.run, handler, SyncContext(self), *value)
+        work = functools.partial(context.run, handler, SyncContext(self), *value)
+        call = self._loop.run_in_executor(self._threads, caught, work)
         while not call.done():
             try:
                 await asyncio.wait({call})
             except asyncio.CancelledError:
                 if self._abandoned or self.reason is None:
                     raise
-        return call.result()
+        result, error = call.result()
+        if error is not None:
+            raise error
+        return result
 
     def _output(self, result: Any) -> str:
         try:
@@ -275,6 +295,10 @@ class Execution:
     def is_over(self) -> bool:
         return self._ended or self.reason is not None
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended and self.reason is None
+
     def now(self) -> datetime:
         """The database's clock, carried on by our own since the claim."""
         return self.lease.claimed_at + timedelta(seconds=self.elapsed)
@@ -290,7 +314,39 @@ class Execution:
         self.stop(Stop.LOST)
 
     def in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        return self._loop.run_in_executor(self._threads, function)
+        """Ends with (value, error): a thread may raise what a future refuses to hold."""
+
+        def unless_over() -> Any:
+            if self.is_over:
+                raise ExecutionStopped
+            return function()
+
+        body = self._loop.run_in_executor(self._step_threads, caught, unless_over)
+        self._bodies.add(body)
+        body.add_done_callback(self._bodies.discard)
+        return body
+
+    async def look_up(self, run_id: UUID) -> Run | None:
+        return await self._apart(self._look_up(run_id))
+
+    def _apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work of ours on behalf of user code: it is no task of the run."""
+        return self._loop.create_task(work, context=contextvars.Context())
+
+    def keep(self, wait: Wait) -> None:
+        """Put a wait on record while the run stays resident."""
+        if wait.record is None or self.is_over:
+            return
+        record, wait.record = replace(wait.record, due_in=wait.seconds), None
+        self.write(record).add_done_callback(self._kept)
+
+    def _kept(self, entry: asyncio.Future[Outcome]) -> None:
+        if entry.cancelled():
+            return
+        if entry.exception() is not None:
+            log.warning("a wait of run %s could not be put on record: %s", self.lease.id, entry.exception())
+        elif entry.result() is Outcome.LOST:
+            self.lose()
 
     def look_again(self, pause: float = 0.0) -> None:
         """Something has changed: perhaps all that is left to do is wait."""
@@ -304,8 +360,10 @@ class Execution:
         if not self._only_waits():
             self.look_again(min(max(pause * 2, 0.001), 1.0))
             return
-        records = tuple(wait.record for wait in self.waits if wait.record is not None)
-        self._pause = Pause(self.lease.id, self.lease.epoch, self.wakes, soonest(self.waits), self.elapsed, records)
+        records = tuple(replace(w.record, due_in=w.seconds) for w in self.waits if w.record is not None)
+        self._pause = Pause(
+            self.lease.id, self.lease.epoch, self.post.wakes, soonest(self.waits), self.elapsed, records
+        )
         self.reason = Stop.SUSPEND
         if self.workflow.is_async:
             self._cancel_all(0.0)
@@ -318,22 +376,8 @@ class Execution:
         tasks = [task for task in (self._root, *self.tasks) if isinstance(task, asyncio.Task)]
         return only_waits(tasks, self.waits, self._loop)
 
-    def hear(self, wakes: int, history: History) -> None:
-        """News while the run is resident: hand signals to those who wait for them, in order."""
-        self.wakes = wakes
-        self.history.signals[:] = history.signals
-        for wait in list(self.waits):
-            if wait.future.done():
-                continue
-            if wait.child_id is not None:
-                wait.future.set_result(None)
-            signal = next((s for s in self.history.signals if s.name == wait.signal), None)
-            if signal is not None:
-                self.history.signals.remove(signal)
-                wait.future.set_result(signal)
-
     async def heartbeat(self, lease: float) -> None:
-        if not await self._prolong(self.lease, lease):
+        if not await self._apart(self._prolong(self.lease, lease)):
             self.stop(Stop.LOST)
             await asyncio.Event().wait()  # never returns: this execution is being cancelled
 
@@ -348,23 +392,3 @@ class Execution:
 
 def _nothing(_: Execution) -> None:
     return None
-
-
-def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
-    """Remember which run created a task; the factory that is already there keeps working inside this one."""
-    inner = loop.get_task_factory()
-
-    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:
-        execution = CURRENT.get()
-        branch = None if execution is None else branch_of_new_task(coro)
-        if branch is not None:
-            context = kwargs.get("context") or contextvars.copy_context()
-            context.run(BRANCH.set, branch)
-            kwargs["context"] = context
-        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
-        if execution is not None:
-            execution.tasks.add(task)
-            task.add_done_callback(execution.tasks.discard)
-        return task
-
-    loop.set_task_factory(factory)

@@ -6,6 +6,7 @@ A lost hint costs latency (polling finds the work), so sending one is never allo
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from enum import StrEnum
 
 from ..store import Ledger
@@ -38,7 +39,9 @@ class Hinter:
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)
         if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send(), name="simpleworkflow-hints")
+            self._sender = asyncio.get_running_loop().create_task(
+                self._send(), name="simpleworkflow-hints", context=contextvars.Context()
+            )
 
     async def _send(self) -> None:
         try:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from ..model.duration import Duration, seconds
@@ -126,22 +126,38 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
     options = first.step_options if isinstance(first, StepFunction) else StepOptions()
     function = first.function if isinstance(first, StepFunction) else first
-    name = given or options.name or getattr(function, "__name__", None)
+    name = given if given is not None else options.name or getattr(_plain(function), "__name__", None)
     if name is None or name == "<lambda>":
-        raise InvalidName('a lambda has no name to remember it by; write ctx.step("name", lambda: …)')
-    return Call(check_name(name), function, options, _is_async(function), output_type(function)), rest
+        what = "a lambda" if name else f"a {type(function).__name__}"
+        raise InvalidName(f'{what} has no name to remember it by; write ctx.step("name", …)')
+    return Call(check_name(name), function, options, _is_async(function), output_type(_plain(function))), rest
+
+
+def _plain(function: Any) -> Any:
+    """The function inside partials and decorated steps."""
+    while isinstance(function, functools.partial | StepFunction):
+        function = function.func if isinstance(function, functools.partial) else function.function
+    return function
 
 
 def _is_async(function: Any) -> bool:
-    target = function.func if isinstance(function, functools.partial) else function
+    target = _plain(function)
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
 
 
-@functools.lru_cache(maxsize=1024)
 def output_type(function: Any) -> Any:
     """The annotated return type, so that an output has it on first execution and after a crash alike."""
-    target = function.func if isinstance(function, functools.partial) else function
     try:
-        return get_type_hints(target, include_extras=True).get("return", Any)
+        return _output_type(function)
+    except TypeError:  # it cannot be hashed
+        return _output_type.__wrapped__(function)
+
+
+@functools.lru_cache(maxsize=1024)
+def _output_type(function: Any) -> Any:
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    try:
+        hint = get_type_hints(target, include_extras=True).get("return", Any)
     except (NameError, TypeError, AttributeError):
         return Any
+    return get_args(hint)[-1] if get_origin(hint) in (Awaitable, Coroutine) else hint

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ..clock import monotonic
 from ..model.moves import Record
+from ..model.records import History, Signal
 
 _MEMORY_ONLY = ("asyncio.locks", "asyncio.queues", "asyncio.taskgroups")
 
@@ -46,6 +47,49 @@ class Wait:
         return None if self.due is None else max(self.due - monotonic(), 0.0)
 
 
+class Post:
+    """The signals of a resident run: who waits for which, and which were taken by somebody already."""
+
+    def __init__(self, wakes: int, signals: list[Signal], waits: dict[Wait, None]) -> None:
+        self.wakes = wakes
+        """The wake counter as it was when the latest news was read."""
+        self._signals = signals
+        self._waits = waits
+        self._taken: set[UUID] = set()
+
+    def hear(self, wakes: int, history: History) -> None:
+        """News: hand signals to those who wait for them, in order; who waits for a child looks again."""
+        if wakes < self.wakes:
+            return
+        self.wakes = wakes
+        self._signals[:] = [signal for signal in history.signals if signal.id not in self._taken]
+        for wait in list(self._waits):
+            if wait.child_id is not None and not wait.future.done():
+                wait.future.set_result(None)
+        self._deliver()
+
+    def take(self, name: str) -> Signal | None:
+        """The next signal of that name; it is consumed when the record that says so is written."""
+        signal = next((signal for signal in self._signals if signal.name == name), None)
+        if signal is not None:
+            self._signals.remove(signal)
+            self._taken.add(signal.id)
+        return signal
+
+    def give_back(self, signal: Signal) -> None:
+        """It was taken by a wait that was cancelled before it could say so."""
+        self._taken.discard(signal.id)
+        self._signals.insert(0, signal)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        for wait in list(self._waits):
+            if wait.signal is not None and not wait.future.done():
+                signal = self.take(wait.signal)
+                if signal is not None:
+                    wait.future.set_result(signal)
+
+
 def soonest(waits: Iterable[Wait]) -> float | None:
     """Seconds until the first of them is due; None when only events can end them."""
     dues = [wait.seconds for wait in waits if wait.seconds is not None]
@@ -54,25 +98,29 @@ def soonest(waits: Iterable[Wait]) -> float | None:
 
 def only_waits(tasks: Collection[asyncio.Task[Any]], waits: Collection[Wait], loop: asyncio.AbstractEventLoop) -> bool:
     """Whether every one of these tasks is blocked on a durable wait or on the others."""
-    futures = {wait.future for wait in waits}
+    futures: set[asyncio.Future[Any]] = {wait.future for wait in waits}
     alive = {task for task in tasks if not task.done()}
-    return bool(futures) and all(_is_blocked(task, futures, alive) for task in alive) and not _has_timer(loop, alive)
+    inside = futures | alive
+    return bool(futures) and all(_is_blocked(task, inside) for task in alive) and not _has_timer(loop, alive)
 
 
-def _is_blocked(task: asyncio.Task[Any], futures: set[asyncio.Future[Any]], family: set[asyncio.Task[Any]]) -> bool:
+def _is_blocked(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
+    """A waiter that is done already has news on their way to the task: unwinding now would lose them."""
     waiter = getattr(task, "_fut_waiter", None)
-    if waiter is None:
+    if waiter is None or waiter.done():
         return False
-    if waiter in futures or waiter in family:
+    return _stays_inside(waiter, inside) or _awaits_memory(task, inside)
+
+
+def _stays_inside(waiter: Any, inside: set[asyncio.Future[Any]]) -> bool:
+    if waiter in inside:
         return True
-    children = getattr(waiter, "_children", None)
-    if children is not None:  # gather
-        return all(child.done() or child in family or child in futures for child in children)
-    return _awaits_memory(task)
+    children: Collection[Any] = getattr(waiter, "_children", ())  # gather, perhaps of gathers
+    return bool(children) and all(child.done() or _stays_inside(child, inside) for child in children)
 
 
-def _awaits_memory(task: asyncio.Task[Any]) -> bool:
-    """Whether the innermost await is one of asyncio's own in-memory meeting places (or asyncio.wait, untimed)."""
+def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
+    """Whether the innermost await is one of asyncio's own in-memory meeting places, or asyncio.wait on our own."""
     innermost: Any = task.get_coro()
     while isinstance(innermost, CoroutineType) and isinstance(innermost.cr_await, CoroutineType):
         innermost = innermost.cr_await
@@ -80,7 +128,9 @@ def _awaits_memory(task: asyncio.Task[Any]) -> bool:
         return False
     module = innermost.cr_frame.f_globals.get("__name__", "")
     if module == "asyncio.tasks" and innermost.cr_code.co_name == "_wait":
-        return innermost.cr_frame.f_locals.get("timeout") is None
+        local = innermost.cr_frame.f_locals
+        waited: Collection[asyncio.Future[Any]] = local.get("fs") or ()
+        return local.get("timeout") is None and all(f.done() or _stays_inside(f, inside) for f in waited)
     return module in _MEMORY_ONLY
 
 

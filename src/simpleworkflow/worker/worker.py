@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from uuid import UUID
 
 from ..clock import monotonic
@@ -23,10 +24,11 @@ from ..model.moves import Ending, Outcome, Pause
 from ..model.names import EVERYTHING, Span
 from ..model.records import History, Lease, Renewal, Run
 from ..model.states import NO_HANDLER
-from ..runtime.execute import Execution, Stop, install_task_factory
+from ..runtime.execute import Execution, Stop
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
+from ..runtime.tasks import install_task_factory
 from ..store import Ledger
 from ..store.operations import leases, runs, steps, workers
 from .claim import Claimer
@@ -68,6 +70,7 @@ class Worker:
         self._suspect: UUID | None = None
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
+        self._going: set[asyncio.Task[None]] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -97,7 +100,10 @@ class Worker:
         loop = asyncio.get_running_loop()
         install_task_factory(loop)
         self._loop = loop
-        self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="simpleworkflow-run")
+        threads = self._settings.concurrency
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="simpleworkflow-run")
+        # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
+        self._step_threads = ThreadPoolExecutor(max(threads, 32), thread_name_prefix="simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
         self._journal = Journal(self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency))
         self._renewer = Renewer(
@@ -151,6 +157,7 @@ class Worker:
                 await asyncio.wait({self._claiming})
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
             for lease in taken:
+                self._holdings.add(lease)
                 self._begin(lease, self._histories.pop(lease.id, None))
             if len(taken) < free or free <= 0:
                 await pause_unless(self._wake, self._settings.poll_every)
@@ -190,7 +197,6 @@ class Worker:
         return {name: max(cap - self._by_type[name], 0) for name, cap in capped}
 
     def _begin(self, lease: Lease, history: History | None) -> None:
-        self._holdings.add(lease)
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
@@ -201,6 +207,7 @@ class Worker:
             workflow,
             history=history or History({}, []),
             threads=self._threads,
+            step_threads=self._step_threads,
             prolong=self._prolong,
             write=self._journal.write,
             look_up=self._look_up,
@@ -226,13 +233,13 @@ class Worker:
         if ending is None:
             self._holdings.remove(execution.lease)
             return
-        self._settle(execution.lease, ending)
+        self._settle(execution.lease, ending, execution.started)
 
-    def _settle(self, lease: Lease, ending: Ending | Pause) -> None:
+    def _settle(self, lease: Lease, ending: Ending | Pause, started: float | None = None) -> None:
         entry = self._journal.write(ending)
-        entry.add_done_callback(lambda done: self._settled(lease, ending, done))
+        entry.add_done_callback(lambda done: self._settled(lease, ending, done, started or monotonic()))
 
-    def _settled(self, lease: Lease, ending: Ending | Pause, entry: asyncio.Future[Outcome]) -> None:
+    def _settled(self, lease: Lease, ending: Ending | Pause, entry: asyncio.Future[Outcome], started: float) -> None:
         if entry.cancelled():
             return
         error = entry.exception()
@@ -245,7 +252,9 @@ class Worker:
             )
             return
         if error is None and entry.result() is Outcome.WOKEN:
-            self._loop.create_task(self._go_on(lease))
+            going = self._loop.create_task(self._go_on(lease, started))
+            self._going.add(going)
+            going.add_done_callback(self._going.discard)
             return
         self._holdings.remove(lease)
         if error is not None:
@@ -254,7 +263,7 @@ class Worker:
             log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
             self._acknowledge(lease)
 
-    async def _go_on(self, lease: Lease) -> None:
+    async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
         try:
             wakes, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
@@ -262,22 +271,35 @@ class Worker:
             log.warning("run %s is handed back, its history cannot be read: %s", lease.id, error)
             self._settle(lease, moves.release(lease, elapsed=None))
             return
-        self._begin(replace(lease, wakes=wakes), history)
+        if self._stopping.is_set():
+            self._settle(lease, moves.release(lease, elapsed=None))
+            return
+        passed = monotonic() - started
+        left = None if lease.deadline_in is None else lease.deadline_in - passed
+        claimed = lease.claimed_at + timedelta(seconds=passed)
+        self._begin(replace(lease, wakes=wakes, claimed_at=claimed, deadline_in=left), history)
 
     async def _tell_news(self, execution: Execution) -> None:
         try:
             lease = execution.lease
-            execution.hear(*await self._ledger.run(steps.reload(lease.id, lease.epoch)))
+            execution.post.hear(*await self._ledger.run(steps.reload(lease.id, lease.epoch)))
         except Exception as error:
             log.debug("news for run %s must wait: %s", execution.lease.id, error)
 
     async def _look_up(self, run_id: UUID) -> Run | None:
-        (run,) = await self._ledger.run(runs.get([run_id]))
-        return run
+        """Patient, as the journal is: a database that is away is no failure of the run that asks."""
+        while True:
+            try:
+                (run,) = await self._ledger.run(runs.get([run_id]))
+                return run
+            except StoreUnavailable as error:
+                log.warning("run %s cannot be looked up: %s", run_id, error)
+                await asyncio.sleep(1.0)
 
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
-        self._executions.pop(lease.id, None)
+        if self._executions.get(lease.id) is execution:
+            del self._executions[lease.id]
         self._by_type[lease.type] -= 1
         self._trust(lease.id)
         if not self._executions:
@@ -317,7 +339,7 @@ class Worker:
                 execution.stop(Stop.LOST)
             elif renewal.held:
                 execution.stop(Stop.HELD)
-            elif renewal.wakes != execution.wakes and execution.waits:
+            elif renewal.wakes != execution.post.wakes:
                 self._loop.create_task(self._tell_news(execution))
 
     def _safely(self, function: object, *args: object) -> None:
@@ -332,7 +354,11 @@ class Worker:
         for execution in list(self._executions.values()):
             execution.stop(Stop.DRAIN)
         await pause_unless(self._idle, STOP_GRACE)
-        if not await self._journal.drain(FLUSH_GRACE):
+        drained = await self._journal.drain(FLUSH_GRACE)
+        if drained and self._going:  # pauses that were refused because something had happened
+            await asyncio.wait(self._going, timeout=FLUSH_GRACE)
+            drained = await self._journal.drain(FLUSH_GRACE)
+        if not drained:
             self.clean = False
             self._journal.abandon()
         self.clean = self.clean and not self._executions
@@ -345,7 +371,8 @@ class Worker:
         await asyncio.wait(roles, timeout=1.0)
         await self._hinter.stop()
         self._renewer.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._threads, self._step_threads):
+            pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._renewer.join, 3.0)
         await self._ledger.close()
 

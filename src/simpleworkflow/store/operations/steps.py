@@ -12,7 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from ...clock import to_us
-from ...model.errors import AlreadyFinished, RunNotFound, SimpleWorkflowError
+from ...model import payload as json
+from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, SimpleWorkflowError
 from ...model.moves import Ending, Outcome, Pause, Record
 from ...model.records import History, Signal, Step
 from ...model.states import Status, StepKind, StepStatus
@@ -30,7 +31,7 @@ def load(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
 
 
 def _histories(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
-    batch = sorted((run_id,) for run_id in run_ids)
+    batch = sorted({(run_id,) for run_id in run_ids})
     histories = {run_id: History({}, []) for run_id in run_ids}
     for row in (yield query("load_steps", b=batch)):
         histories[row["run_id"]].steps[row["step_id"]] = _step(row)
@@ -60,9 +61,9 @@ def flush(entries: Sequence[Entry]) -> Operation[list[Outcome]]:
 
 @transaction
 def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outcome]]:
-    family = sorted({(entry.run_id,) for entry in entries if isinstance(entry, Ending) and entry.has_parent})
-    if family:
-        yield query("lock_runs", b=family)
+    if any(isinstance(entry, Ending) and entry.has_parent for entry in entries):
+        # All of them at once: two statements, each in id order, would still meet another flush in a deadlock.
+        yield query("lock_runs", b=sorted({(entry.run_id,) for entry in entries}))
     keys = sorted({(entry.run_id, entry.epoch) for entry in entries})
     held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=keys))}
     mine = [entry for entry in entries if (entry.run_id, entry.epoch) in held]
@@ -75,7 +76,11 @@ def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outco
     pauses = [entry for entry in mine if isinstance(entry, Pause)]
     paused = yield from _write_pauses(pauses)
     done |= {id(entry) for entry in pauses if entry.run_id in paused}
-    woken = {id(entry) for entry in pauses} - done
+    refused = sorted({(entry.run_id, entry.epoch) for entry in pauses if id(entry) not in done})
+    if refused and endings:
+        # The end of another entry's run may have taken this one along: that is lost, not woken.
+        held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=refused))}
+    woken = {id(entry) for entry in pauses if (entry.run_id, entry.epoch) in held} - done
     answers = [
         Outcome.DONE if id(entry) in done else Outcome.WOKEN if id(entry) in woken else Outcome.LOST
         for entry in entries
@@ -120,7 +125,8 @@ def _write_pauses(pauses: Sequence[Pause]) -> Steps[set[UUID]]:
 
 
 def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[list[Outcome]]:
-    """The first try may have committed: an ending or a pause that stands as we meant it was ours."""
+    """The first try may have committed: an ending or a pause that stands as we meant it was ours, and so were the
+    records of its execution that came with it."""
     lost = [
         (entry.run_id, entry.epoch, Status.PAUSED if isinstance(entry, Pause) else entry.status)
         for entry, answer in zip(entries, answers, strict=True)
@@ -131,21 +137,30 @@ def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[
     rows = yield query("settled_already", b=lost)
     ours = {(row["run_id"], row["epoch"]) for row in rows}
     return [
-        Outcome.DONE if not isinstance(entry, Record) and (entry.run_id, entry.epoch) in ours else answer
+        Outcome.DONE if (entry.run_id, entry.epoch) in ours else answer
         for entry, answer in zip(entries, answers, strict=True)
     ]
 
 
 @transaction
 def send(signal_id: UUID, run_id: UUID, name: str, payload: str) -> Steps[None]:
-    """Accept a signal, or say why not."""
+    """Accept a signal, or say why not. One that was accepted before stays so, even if its run has finished since."""
     woken = yield query("wake_for_signal", run_id=run_id)
-    if not woken:
-        rows = yield query("get_runs", b=[(run_id,)])
-        if not rows:
-            raise RunNotFound(f"there is no run {run_id}; the signal was not accepted")
-        raise AlreadyFinished(f"run {run_id} has already {rows[0]['status']}; the signal {name!r} was not accepted")
-    yield query("insert_signal", id=signal_id, run_id=run_id, name=name, payload=payload)
+    if woken and (yield query("insert_signal", id=signal_id, run_id=run_id, name=name, payload=payload)):
+        return
+    known = yield query("get_signal", id=signal_id)
+    if woken or known:
+        if any(_is_same(row, run_id, name, payload) for row in known):
+            return
+        raise IdempotencyConflict(f"signal id {signal_id} belongs to another signal; this one was not accepted")
+    rows = yield query("get_runs", b=[(run_id,)])
+    if not rows:
+        raise RunNotFound(f"there is no run {run_id}; the signal was not accepted")
+    raise AlreadyFinished(f"run {run_id} has already {rows[0]['status']}; the signal {name!r} was not accepted")
+
+
+def _is_same(row: Row, run_id: UUID, name: str, payload: str) -> bool:
+    return (row["run_id"], row["name"]) == (run_id, name) and json.same_json(row["payload_json"], payload)
 
 
 def _record_row(r: Record) -> tuple[Any, ...]:

@@ -1,5 +1,13 @@
 -- PostgreSQL's own texts.
 
+-- name: load_steps
+-- differs: no rowid; every record has a sequence number of its own
+-- batch: b(run_id uuid)
+SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
+       s.input AS input_json, s.output AS output_json, s.error AS error_json
+FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
+ORDER BY s.run_id, s.seq
+
 -- name: record_steps
 -- differs: sequence numbers come from the event sequence itself
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)

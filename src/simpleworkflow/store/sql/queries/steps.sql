@@ -2,12 +2,13 @@
 -- row lock of its run and has proved its lease (lock_leases): an INSERT joined to the run would not be a fence.
 
 -- name: load_steps
--- Everything recorded of these runs, in the order in which it was recorded.
+-- Everything recorded of these runs, in the order in which it was recorded. Records between two events share a
+-- sequence number here; the row id tells them apart.
 -- batch: b(run_id uuid)
 SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
        s.input AS input_json, s.output AS output_json, s.error AS error_json
 FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
-ORDER BY s.run_id, s.seq
+ORDER BY s.run_id, s.seq, s.rowid
 
 -- name: load_signals
 -- What these runs have been told and have not consumed, oldest first.
@@ -83,3 +84,7 @@ SELECT :id, :run_id, coalesce(max(s.seq), 0) + 1, :name, :payload, :now
 FROM workflow.workflow_signal s WHERE s.run_id = :run_id
 ON CONFLICT (id) DO NOTHING
 RETURNING id
+
+-- name: get_signal
+-- param: id uuid
+SELECT s.run_id, s.name, CAST(s.payload AS text) AS payload_json FROM workflow.workflow_signal s WHERE s.id = :id
