@@ -42,7 +42,7 @@ from .borrowing import create_on
 from .engine import Engine
 from .explain import explain as explain_run
 from .handle import RunHandle
-from .request import RunId, TriggerOptions, aware, check_options, new_run, run_uuid, statuses, target_of
+from .request import RunId, TriggerOptions, aware, check_options, new_run, reason_text, run_uuid, statuses, target_of
 
 log = logging.getLogger("simpleworkflow.client")
 
@@ -289,24 +289,29 @@ class Client:
 
     async def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
-        run = await self.get(run_id)
-        limit = None if timeout is None else seconds(timeout, what="timeout")
-        if run.is_finished:
-            return run
-        engine = self._engine
-        waiting = asyncio.ensure_future(engine.call(lambda: engine.waiters.finished(run.id)))
-        try:
-            first = EXPLAIN_AFTER if limit is None else limit
-            done, _ = await asyncio.wait({waiting}, timeout=first)
-            if not done and limit is None:
-                await self._log_waiting(run.id)
-                await asyncio.wait({waiting})
-            if not waiting.done():
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + seconds(timeout, what="timeout")
+        told = False
+        while not (run := await self.get(run_id)).is_finished:  # a retry may have opened it again meanwhile
+            left = EXPLAIN_AFTER if deadline is None else max(deadline - loop.time(), 0.0)
+            if await self._finishes_within(run.id, None if told else left):
+                continue
+            if deadline is not None:
                 raise ResultTimeout(await self.explain(run.id))
-            waiting.result()
+            told = True
+            await self._log_waiting(run.id)
+        return run
+
+    async def _finishes_within(self, run_id: UUID, limit: float | None) -> bool:
+        engine = self._engine
+        waiting = asyncio.ensure_future(engine.call(lambda: engine.waiters.finished(run_id)))
+        try:
+            done, _ = await asyncio.wait({waiting}, timeout=limit)
+            if done:
+                waiting.result()
+            return bool(done)
         finally:
             waiting.cancel()
-        return await self.get(run.id)
 
     async def _log_waiting(self, run_id: UUID) -> None:
         try:
@@ -318,14 +323,14 @@ class Client:
 
     async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        run = await self._control(runs.cancel([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
             raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be cancelled")
         return run
 
     async def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""
-        run = await self._control(runs.hold([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.is_finished:
             raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be held")
         return run
@@ -346,7 +351,7 @@ class Client:
 
     async def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        return await self._control(runs.delete([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        return await self._control(runs.delete([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
 
     async def _control(self, operation: Operation[list[Controlled]], run_id: RunId, hint: Hint) -> Run:
         engine = self._engine

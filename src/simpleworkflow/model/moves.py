@@ -133,6 +133,11 @@ def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
     return _ending("release", lease, elapsed, delay=delay)
 
 
+def release_stranger(run_id: UUID, epoch: int) -> Ending:
+    """Hand back a run that was leased to us without our knowing: a claim whose answer was lost."""
+    return Ending("release", run_id, epoch, Status.PENDING, EventType.RELEASED, started=False, has_parent=True)
+
+
 def overrun(lease: Any, error: str, last_error: str, *, elapsed: float) -> Ending:
     """The owning worker saw the deadline pass."""
     return _ending("overrun", lease, elapsed, error=error, last_error=last_error)
@@ -144,3 +149,4 @@ class Outcome(StrEnum):
     DONE = "done"
     WOKEN = "woken"
     LOST = "lost"
+    BUSY = "busy"

@@ -13,10 +13,11 @@ Dangers, and what is done about them:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from enum import Enum
 from typing import Any
@@ -72,6 +73,7 @@ class Execution:
         self._loop = asyncio.get_running_loop()
         self._ended = False
         self._told = False
+        self._last_word: Ending | None = None
         self._abandoned = False
         self._deadline: asyncio.TimerHandle | None = None
         self._root: asyncio.Task[Ending | None] | None = None
@@ -121,6 +123,7 @@ class Execution:
     def _cancel_all(self, waited: float) -> None:
         alive = [task for task in (self._root, *self.tasks) if task is not None and not task.done()]
         if not alive:
+            self._end(self._last_word)
             self._code_over()
             return
         for task in alive:
@@ -141,9 +144,11 @@ class Execution:
             ending = self._failed(task.exception())
         else:
             ending = task.result()
+        if self.reason is not None and any(not other.done() for other in self.tasks):
+            self._last_word = ending  # nothing is handed back while a task of the run still runs
+            return
         self._end(ending)
-        if self.reason is None or not any(not other.done() for other in self.tasks):
-            self._code_over()
+        self._code_over()
 
     def _end(self, ending: Ending | None) -> None:
         if not self._ended:
@@ -166,7 +171,7 @@ class Execution:
             if self.reason is not None:
                 return self._stopped_ending()
             return self._failed(error)
-        except (KeyboardInterrupt, GeneratorExit):
+        except GeneratorExit:
             raise
         except BaseException as error:
             if self._is_void:
@@ -188,7 +193,7 @@ class Execution:
         if self.workflow.is_async:
             return await handler(Context(self), *value)
         context = contextvars.copy_context()
-        call = self._loop.run_in_executor(self._threads, context.run, handler, SyncContext(self), *value)
+        call = self._loop.run_in_executor(self._threads, context.run, _called, handler, SyncContext(self), *value)
         while not call.done():
             try:
                 await asyncio.wait({call})
@@ -223,12 +228,21 @@ class Execution:
             await asyncio.Event().wait()  # never returns: this execution is being cancelled
 
     def heartbeat_blocking(self, lease: float) -> None:
-        if self.reason is Stop.LOST:
+        if self.reason is Stop.LOST or self._abandoned:
             self._told = True
             raise ExecutionStopped
-        if not asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop).result():
+        if not self._wait_for(asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop)):
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
             raise ExecutionStopped
+
+    def _wait_for(self, answer: concurrent.futures.Future[bool]) -> bool:
+        """In this thread; in slices, because a worker that has ended answers no more."""
+        while True:
+            try:
+                return answer.result(1.0)
+            except concurrent.futures.TimeoutError:
+                if self._abandoned:
+                    raise ExecutionStopped from None
 
 
 def _nothing(_: Execution) -> None:
@@ -240,11 +254,29 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     inner = loop.get_task_factory()
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:
-        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
         execution = CURRENT.get()
+        if execution is not None and asyncio.iscoroutine(coro):
+            coro = _contained(coro)
+        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
         if execution is not None:
             execution.tasks.add(task)
             task.add_done_callback(execution.tasks.discard)
         return task
 
     loop.set_task_factory(factory)
+
+
+async def _contained(coro: Coroutine[Any, Any, Any]) -> Any:
+    """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
+    try:
+        return await coro
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"a task of the workflow raised {error!r}") from error
+
+
+def _called(handler: Callable[..., Any], *args: Any) -> Any:
+    """In a thread. A future cannot carry StopIteration: it would never end, and neither would the run."""
+    try:
+        return handler(*args)
+    except StopIteration as error:
+        raise RuntimeError("the workflow raised StopIteration (a bare next() on something empty?)") from error

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -27,8 +26,9 @@ from ..runtime.execute import Execution, Stop, install_task_factory
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
+from ..runtime.threads import DaemonThreads
 from ..store import Ledger
-from ..store.operations import leases, workers
+from ..store.operations import leases, runs, workers
 from .claim import Claimer
 from .holdings import Holdings
 from .loop import forever, pause_unless
@@ -63,10 +63,11 @@ class Worker:
         self._registry = registry
         self._settings = settings
         self._process_ends = options.process_ends
-        self._executions: dict[UUID, Execution] = {}
+        self._executions: dict[tuple[UUID, int], Execution] = {}
         self._by_type: Counter[str] = Counter()
-        self._suspect: UUID | None = None
+        self._suspect: tuple[UUID, int] | None = None
         self._suspects_after = 0.0
+        self._lacks_room = False
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -96,9 +97,11 @@ class Worker:
         loop = asyncio.get_running_loop()
         install_task_factory(loop)
         self._loop = loop
-        self._threads = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="simpleworkflow-run")
+        self._threads = DaemonThreads(self._settings.concurrency, "simpleworkflow-run")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency))
+        self._journal = Journal(
+            self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency), on_room=self._has_room
+        )
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
@@ -109,7 +112,13 @@ class Worker:
         )
         await self._introduce()
         self._renewer.start()
-        sweeper = Sweeper(self._ledger, self._wake.set)
+        sweeper = Sweeper(
+            self._ledger,
+            self._wake.set,
+            me=self.identity.id,
+            every=self._settings.sweep_every,
+            grace=self._settings.lease / 2,
+        )
         roles = [
             loop.create_task(forever("sweep", self._settings.sweep_every, sweeper.sweep, self._stopping)),
             loop.create_task(
@@ -143,16 +152,26 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            free = min(self._settings.concurrency - len(self._executions), self._journal.room)
+            slots = self._settings.concurrency - len(self._executions)
+            free = min(slots, self._journal.room)
+            self._lacks_room = free < slots
             taken: list[Lease] = []
+            sent = monotonic()
             if free > 0:
+                self._holdings.claiming = True
                 self._claiming = self._loop.create_task(self._claim(free))
                 await asyncio.wait({self._claiming})
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
             for lease in taken:
-                self._begin(lease)
+                self._begin(lease, sent)
+            self._holdings.claiming = False
             if len(taken) < free or free <= 0:
                 await pause_unless(self._wake, self._settings.poll_every)
+
+    def _has_room(self) -> None:
+        """The journal has written something; if claiming waited for that, it goes on."""
+        if self._lacks_room:
+            self._wake.set()
 
     async def _claim(self, free: int) -> list[Lease]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
@@ -160,22 +179,27 @@ class Worker:
         try:
             # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
             if self._suspect is None and monotonic() >= self._suspects_after:
-                taken += await self._claimer.claim_suspect()
+                taken += await self._claimer.claim_suspect(self._room_by_type())
                 self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
             if free > len(taken):
-                taken += await self._claimer.claim(free - len(taken), self._room_by_type())
+                taken += await self._claimer.claim(free - len(taken), self._room_by_type(taken))
         except StoreUnavailable as error:
             log.warning("nothing can be claimed: %s", error)
         except Exception:
             log.exception("claiming went wrong and will be tried again")
         return taken
 
-    def _room_by_type(self) -> dict[str, int]:
+    def _room_by_type(self, taken: Sequence[Lease] = ()) -> dict[str, int]:
+        busy = self._by_type + Counter(lease.type for lease in taken)
         capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)
-        return {name: max(cap - self._by_type[name], 0) for name, cap in capped}
+        return {name: max(cap - busy[name], 0) for name, cap in capped}
 
-    def _begin(self, lease: Lease) -> None:
-        self._holdings.add(lease)
+    def _begin(self, lease: Lease, sent: float) -> None:
+        self._holdings.add(lease, sent)
+        if monotonic() - sent >= lease.lease_seconds:
+            # The answer took longer than the lease lasts (a blocked loop, a slow database): it may be others' by now.
+            self._settle(lease, moves.release(lease, elapsed=None))
+            return
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
@@ -190,17 +214,18 @@ class Worker:
             on_code_over=self._code_over,
             max_payload=self._settings.max_payload,
         )
-        self._executions[lease.id] = execution
+        key = (lease.id, lease.epoch)
+        self._executions[key] = execution
         self._by_type[lease.type] += 1
         self._idle.clear()
         if lease.is_suspect:
-            self._suspect = lease.id
-            self._loop.call_later(self._settings.suspect_seconds, self._trust, lease.id)
+            self._suspect = key
+            self._loop.call_later(self._settings.suspect_seconds, self._trust, key)
         execution.start()
 
-    def _trust(self, run_id: UUID) -> None:
+    def _trust(self, key: tuple[UUID, int]) -> None:
         """A suspect has lived long enough, or is over: the next one may start."""
-        if self._suspect == run_id:
+        if self._suspect == key:
             self._suspect = None
             self._wake.set()
 
@@ -218,7 +243,7 @@ class Worker:
         if entry.cancelled():
             return
         error = entry.exception()
-        if error is not None and ending.move != "fail":
+        if error is not None and ending.move not in {"fail", "release"}:
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
             log.error("the ending of run %s was refused: %s", lease.id, error)
             as_json, line = failure.describe(error)
@@ -228,16 +253,26 @@ class Worker:
             return
         self._holdings.remove(lease)
         if error is not None:
-            log.error("run %s could not be ended and will be taken back: %s", lease.id, error)
+            log.error("the ending of run %s is refused for good; it is held for an operator: %s", lease.id, error)
+            self._loop.create_task(self._hold_refused(lease, error))
         elif entry.result() is Outcome.LOST:
             log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
             self._acknowledge(lease)
 
+    async def _hold_refused(self, lease: Lease, error: BaseException) -> None:
+        """Executing it again would end the same way: an operator must see it."""
+        try:
+            reason = f"the database refused its ending: {failure.one_line(error)}"
+            await self._ledger.run(runs.hold([lease.id], reason))
+            await self._ledger.run(leases.settle([moves.release(lease, elapsed=None)]))
+        except Exception:
+            log.exception("run %s could not be held; its lease will run out", lease.id)
+
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
-        self._executions.pop(lease.id, None)
+        self._executions.pop((lease.id, lease.epoch), None)
         self._by_type[lease.type] -= 1
-        self._trust(lease.id)
+        self._trust((lease.id, lease.epoch))
         if not self._executions:
             self._idle.set()
         if execution.reason is Stop.LOST:
@@ -268,8 +303,8 @@ class Worker:
 
     def _hear_renewals(self, news: list[Renewal]) -> None:
         for renewal in news:
-            execution = self._executions.get(renewal.id)
-            if execution is None or execution.lease.epoch != renewal.epoch:
+            execution = self._executions.get((renewal.id, renewal.epoch))
+            if execution is None:
                 continue
             if not renewal.owned:
                 execution.stop(Stop.LOST)
@@ -292,6 +327,7 @@ class Worker:
             self.clean = False
             self._journal.abandon()
         self.clean = self.clean and not self._executions
+        await self._hand_back_strangers()
         if self._process_ends:
             await self._hand_back_running()
         for execution in list(self._executions.values()):
@@ -310,6 +346,18 @@ class Worker:
         await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+
+    async def _hand_back_strangers(self) -> None:
+        """A claim that was cut off by the stop may have leased runs that nobody here knows."""
+        if not self.clean:
+            return
+        try:
+            leased = await self._ledger.run(leases.leased_by(self.identity.id), timeout=FLUSH_GRACE)
+            strangers = [moves.release_stranger(*one) for one in leased if one[0] not in self._holdings]
+            if strangers:
+                await self._ledger.run(leases.settle(strangers), timeout=FLUSH_GRACE)
+        except StoreUnavailable as error:
+            log.warning("what is leased to this worker could not be looked at: %s", error)
 
     async def _hand_back_running(self) -> None:
         """Release the runs whose threads die with the process, moments from now."""

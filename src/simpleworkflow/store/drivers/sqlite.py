@@ -7,7 +7,7 @@ Dangers, and what is done about them:
   Automatic checkpoints are off; the writer thread checkpoints between its own transactions, in TRUNCATE mode, which
   takes the write lock first. Memory-mapped I/O stays off.
 - Connections do not survive fork(): a child drops them unclosed (closing would touch the parent's files) and opens
-  its own.
+  its own; a fork waits until no thread is inside SQLite (fork.py).
 - The host's clock is the store's clock: instants are bound as integers, once per transaction.
 """
 
@@ -33,6 +33,7 @@ from ...model.errors import MissingMigration, StoreError, StoreUnavailable
 from ..catalog import Statement, statements
 from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..url import MEMORY
+from .fork import GATE
 
 T = TypeVar("T")
 
@@ -121,20 +122,22 @@ class SqliteDriver:
             unsubscribe()
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
-        connection = _connect(self._path, read_only=True)
+        connection: sqlite3.Connection | None = None
+        seen = None
         try:
-            seen = None
             while True:
                 try:
-                    (version,) = connection.execute("PRAGMA data_version").fetchone()
-                except sqlite3.Error:
+                    connection = connection or GATE.through(_connect, self._path, True)
+                    (version,) = GATE.through(connection.execute, "PRAGMA data_version").fetchone()
+                except (sqlite3.Error, StoreUnavailable):
                     version = None
                 if version != seen:
                     seen = version
                     heard("changed")
                 await asyncio.sleep(CHANGE_CHECK)
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     async def close(self) -> None:
         if not self._closed:
@@ -165,7 +168,6 @@ class _Engine:
         self._converters: dict[str, list[tuple[str, Callable[[Any], Any] | None]]] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._checkpoint_after = 0.0
-        self._now = 0
 
     @classmethod
     def share(cls, path: str) -> _Engine:
@@ -194,8 +196,8 @@ class _Engine:
 
     def submit(self, operation: Operation[T], clock: Clock, deadline: float) -> Future[T]:
         if operation.mode in {Mode.READ, Mode.SCAN}:
-            return self._readers.submit(self._read, operation, clock, deadline)
-        return self._writer.submit(self._write, operation, clock, deadline)
+            return self._readers.submit(GATE.through, self._read, operation, clock, deadline)
+        return self._writer.submit(GATE.through, self._write, operation, clock, deadline)
 
     def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -215,7 +217,7 @@ class _Engine:
                 return
             self._shared.pop((os.getpid(), self.path), None)
         if self.path != MEMORY:
-            self._writer.submit(self._checkpoint, 1.0)
+            self._writer.submit(GATE.through, self._checkpoint, 1.0)
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         for connection in self._connections:
@@ -227,7 +229,7 @@ class _Engine:
     def _connection(self, read_only: bool) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = _connect(self.path, read_only=read_only and self.path != MEMORY)
+            connection = self._local.connection = _connect(self.path, read_only and self.path != MEMORY)
             self._connections.append(connection)
         return connection
 
@@ -241,7 +243,7 @@ class _Engine:
         self._retry(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
         now = clock.wall()
         try:
-            result = drive(operation.steps(), lambda q: self._execute(connection, q, now))
+            result = drive(operation.steps(repeated=operation.repeated), lambda q: self._execute(connection, q, now))
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
@@ -315,7 +317,7 @@ class _Engine:
 os.register_at_fork(after_in_child=_Engine.forget_all)
 
 
-def _connect(path: str, *, read_only: bool) -> sqlite3.Connection:
+def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     if path != MEMORY and not Path(path).parent.is_dir():
         raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist")
     connection = sqlite3.connect(path, timeout=_BUSY_WAIT, isolation_level=None, check_same_thread=False)

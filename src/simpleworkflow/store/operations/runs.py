@@ -26,7 +26,7 @@ class Controlled(NamedTuple):
 
 
 @statements
-def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
+def create(runs: Sequence[NewRun], repeated: bool = False) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     todo = sorted(enumerate(runs), key=lambda item: (item[1].idempotency_key or "", item[1].id))
@@ -41,7 +41,7 @@ def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]
             break
         found = yield query("runs_like", n=[(run.id, run.idempotency_key) for _, run in todo])
         for index, run in todo:
-            answer = _existing(run, found)
+            answer = _existing(run, found, repeated)
             if answer is not None:
                 answers[index] = answer
         todo = [item for item in todo if item[0] not in answers]
@@ -82,7 +82,7 @@ def _new_row(run: NewRun) -> tuple[Any, ...]:
     )
 
 
-def _existing(run: NewRun, found: Sequence[Row]) -> Created | SimpleWorkflowError | None:
+def _existing(run: NewRun, found: Sequence[Row], repeated: bool) -> Created | SimpleWorkflowError | None:
     for row in found:
         by_key = run.idempotency_key is not None and row["idempotency_key"] == run.idempotency_key
         if not by_key and row["id"] != run.id:
@@ -92,7 +92,7 @@ def _existing(run: NewRun, found: Sequence[Row]) -> Created | SimpleWorkflowErro
             return IdempotencyConflict(f"{what} belongs to run {row['id']} of type {row['type']}, not {run.type}")
         if not json.same_json(row["payload_json"], run.payload):
             return IdempotencyConflict(f"{what} belongs to run {row['id']}, which has another payload")
-        return Created(row["id"], False)
+        return Created(row["id"], repeated and row["id"] == run.id)  # made by the try whose answer was lost
     return None
 
 
