@@ -377,14 +377,12 @@ class Client:
     async def migrate(self) -> list[str]:
         """Bring the tables up to this version; says what was applied."""
         await self.migration_status()  # a database that cannot be reached is told at once, not after minutes
-        engine = self._engine
-        return [f"{m.version}_{m.name}" for m in await engine.call(lambda: engine.ledger.migrate_up())]
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(None)]
 
     async def migrate_down(self, count: int = 1) -> list[str]:
         """Take back the newest migrations, with their data."""
         await self.migration_status()
-        engine = self._engine
-        return [f"{m.version}_{m.name}" for m in await engine.call(lambda: engine.ledger.migrate_down(count))]
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(count)]
 
     async def migration_status(self) -> list[Applied]:
         """Every migration of this version, and when it was applied."""

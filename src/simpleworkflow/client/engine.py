@@ -28,7 +28,7 @@ from ..runtime.batch import MAX_WEIGHT, Batcher
 from ..runtime.execute import CURRENT
 from ..runtime.hints import Hint, Hinter
 from ..store import Ledger, open_ledger
-from ..store.migrate import Applied
+from ..store.migrate import Applied, Migration
 from ..store.operations import runs
 from ..store.protocol import Operation
 from .waiting import Waiters
@@ -115,6 +115,10 @@ class Engine:
 
     async def check(self) -> None:
         await self.call(lambda: self._in_time(self.ledger.check(timeout=self.settings.store_timeout)))
+
+    async def migrate(self, down: int | None) -> list[Migration]:
+        """Up to this version, or so many migrations down; without the usual deadline, large tables take their time."""
+        return await self.call(lambda: self.ledger.migrate_up() if down is None else self.ledger.migrate_down(down))
 
     async def migration_status(self) -> list[Applied]:
         return await self.call(lambda: self._in_time(self.ledger.migration_status(timeout=self.settings.store_timeout)))
