@@ -132,8 +132,8 @@ def test_finding_and_claiming_cost_the_same_whatever_the_backlog(
     find_large, claim_large = walked(backlogs[LARGE], settings)
     assert find_large <= 10 * LANES, "about three pages of the index per lane"
     assert claim_large <= 40 * BATCH + 10 * LANES
-    assert find_large <= 1.5 * find_small
-    assert claim_large <= 1.5 * claim_small
+    assert find_large <= 1.5 * find_small + 2 * LANES
+    assert claim_large <= 1.5 * claim_small + 2 * BATCH
 
 
 def test_finding_lanes_of_many_spans_costs_by_the_lane(backlogs: dict[int, str], settings: dict[str, str]) -> None:
