@@ -245,7 +245,7 @@ def test_an_unmigrated_database_names_the_command_that_mends_it(postgres: Server
 
 def test_an_unreachable_database_is_one_sentence_in_time(folder: Path) -> None:
     url = "postgresql://u:c4n4ry@127.0.0.1:1/db"
-    commands = (["worker", "shop.work:app"], ["migrate", "up"], ["migrate", "status"])
+    commands = (["migrate", "up"], ["migrate", "status"])
     with ThreadPoolExecutor(len(commands)) as together:
         started = time.monotonic()
         ended = list(together.map(lambda arguments: run(*arguments, "--url", url, cwd=folder), commands))
@@ -256,6 +256,20 @@ def test_an_unreachable_database_is_one_sentence_in_time(folder: Path) -> None:
         assert "c4n4ry" not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_worker_waits_for_a_database_that_is_not_there_yet_and_still_stops(folder: Path) -> None:
+    url = "postgresql://u:c4n4ry@127.0.0.1:1/db"
+    command = [sys.executable, "-m", "simpleworkflow", "worker", "shop.work:app", "--url", url]
+    worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    assert worker.stderr is not None
+    line = worker.stderr.readline() + worker.stderr.readline()  # the command's first look, then the worker's own
+    assert line.count("the worker waits for its database") == 2
+    worker.terminate()
+    _, rest = worker.communicate(timeout=20)
+    assert worker.returncode == 0
+    assert "c4n4ry" not in line + rest
+    assert "Traceback" not in rest
 
 
 # migrate.

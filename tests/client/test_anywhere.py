@@ -124,7 +124,7 @@ async def test_handlers_may_use_the_app_themselves(app: swf.App) -> None:
     @app.workflow("a.outer.v1")
     async def outer(ctx: swf.Context, n: int) -> int:
         handle = await app.trigger(double, n)
-        return await handle.result("20s") + app.sync.get(handle.id).payload
+        return await handle.result("20s") + (await app.get(handle.id)).payload
 
     @app.workflow("a.blocking.v1")
     def blocking(ctx: swf.SyncContext, n: int) -> int:

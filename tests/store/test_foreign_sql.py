@@ -8,6 +8,7 @@ SQLite refuses that with a message, because its triggers cannot complete such a 
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -29,7 +30,7 @@ from support.ledger import (
 
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
-from simpleworkflow.store import Ledger
+from simpleworkflow.store import Ledger, open_ledger
 
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation)
 CHANGES = {
@@ -175,3 +176,41 @@ async def test_a_foreign_worker_may_finish_its_lease_on_postgres(ledger: Ledger,
     check_invariants(raw.row(lease.id))
     assert (await get(ledger, lease.id)).result == 1
     assert check_path(raw.events(lease.id)) is Status.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"id": "'order-1'"},
+        {"id": "upper(lower(hex(randomblob(16))))"},
+        {"id": "'01A1DE8C-125C-7370-996D-4C4BB24A094B'"},
+        {"run_at": "datetime('now')"},
+        {"start_by": "'soon'"},
+        {"deadline_at": "1.5"},
+    ],
+    ids=str,
+)
+async def test_sqlite_refuses_a_row_that_no_worker_could_read(tmp_path: Path, values: dict[str, str]) -> None:
+    ledger = open_ledger(str(tmp_path / "odd.db"))
+    await ledger.check()
+    connection = sqlite3.connect(tmp_path / "odd.db")
+    columns, row = ", ".join(values), ", ".join(values.values())
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute(f"INSERT INTO workflow_run (type, payload, {columns}) VALUES ('t.odd.v1', '1', {row})")
+    connection.close()
+    await ledger.close()
+
+
+@pytest.mark.parametrize("column", ["run_at", "deadline_at", "start_by"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity"])
+async def test_postgres_refuses_instants_that_never_come(postgres_url: str, column: str, value: str) -> None:
+    with psycopg.connect(postgres_url) as connection, pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute(f"INSERT INTO workflow.workflow_run (type, {column}) VALUES ('t.odd.v1', '{value}')")
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "timed_out", "paused"])
+async def test_postgres_refuses_moves_by_sql_that_the_law_does_not_know(postgres_url: str, status: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("INSERT INTO workflow.workflow_run (type) VALUES ('t.odd.v1')")
+        with pytest.raises(psycopg.errors.CheckViolation, match="cannot become"):
+            connection.execute("UPDATE workflow.workflow_run SET status = %s, finished_at = now()", (status,))

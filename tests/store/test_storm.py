@@ -86,12 +86,13 @@ async def stranger(raw: Raw, made: list[UUID], dice: random.Random) -> None:
 
 
 async def _retrying(call: Callable[[], Awaitable[object]]) -> None:
-    for attempt in range(5):
+    for attempt in range(20):
         try:
             await call()
         except Exception as error:
-            if getattr(error, "sqlstate", None) != "40P01" or attempt == 4:
+            if getattr(error, "sqlstate", None) != "40P01" or attempt == 19:
                 raise
+            await asyncio.sleep(random.uniform(0.0, 0.05))  # as any retry of a deadlock should
         else:
             return
 

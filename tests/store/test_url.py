@@ -100,6 +100,7 @@ def test_a_url_without_password_is_shown_as_it_is() -> None:
         "postgresql://u:pw@h:canary/db",
         "postgresql//u:canary@h/db",
         "postgresql:/u:canary@h/db",
+        "postgresql:u:canary@h/db",
         "host=h user=u password=canary",
         "password=canary host=h",
     ],
@@ -109,3 +110,8 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_repeated(url: str) -> None
         parse_url(url)
     assert "canary" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+def test_a_shown_url_leads_back_to_the_same_database() -> None:
+    url = parse_url("postgresql://u@h/db?schema=other&pgbouncer=true&sslmode=disable")
+    assert parse_url(str(url)) == url

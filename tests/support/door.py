@@ -37,7 +37,12 @@ def start_python(
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1", **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONUNBUFFERED": "1",
+            **environment,
+        },
     )
 
 

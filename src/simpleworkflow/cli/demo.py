@@ -131,6 +131,7 @@ def leave(number: int, _: object) -> NoReturn:
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)  # an exception, so that every `with` and `finally` cleans up
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
     screen = Screen()
     with TemporaryDirectory(prefix="simpleworkflow-demo-") as folder, screen.live or nullcontext():
         os.chdir(folder)

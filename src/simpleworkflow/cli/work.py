@@ -15,6 +15,7 @@ import sys
 from typing import Any, NoReturn
 
 from ..app import App
+from ..model.errors import StoreUnavailable
 from .main import fail
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -32,7 +33,10 @@ def run_worker(
     options = {key: value for key, value in rest.items() if value is not None}
     if prefixes:
         options["prefixes"] = list(prefixes)
-    app.sync.check()
+    try:
+        app.sync.check()
+    except StoreUnavailable as error:
+        log.warning("the worker waits for its database: %s", error)
     serve(app, on_unknown="fail" if fail_unknown else "leave", **options)
 
 

@@ -22,7 +22,6 @@ from ..model.errors import (
     AlreadyFinished,
     InvalidFilter,
     InvalidInput,
-    NotRunnable,
     ResultTimeout,
     RunNotFound,
     SimpleWorkflowError,
@@ -39,11 +38,12 @@ from ..store.operations import events, runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from ..store.url import parse_url
+from .asking import check_served, finishes_within
 from .borrowing import create_on
 from .engine import Engine
 from .explain import explain as explain_run
 from .handle import RunHandle
-from .request import RunId, TriggerOptions, aware, check_options, new_run, run_uuid, statuses, target_of
+from .request import RunId, TriggerOptions, aware, check_options, new_run, reason_text, run_uuid, statuses, target_of
 
 log = logging.getLogger("simpleworkflow.client")
 
@@ -186,18 +186,12 @@ class Client:
             answers = await create_on(connection, self._parsed, new, self._clock)
         else:
             if require is not None:
-                await self._require(new[0].type, require)
+                await check_served(self._engine, new[0].type, require)
             answers = await self._engine.create(new)
         for answer in answers:
             if isinstance(answer, SimpleWorkflowError):
                 raise answer
         return [answer for answer in answers if isinstance(answer, Created)]
-
-    async def _require(self, type: str, what: str) -> None:
-        if not await self._engine.run(workers.definitions([type])):
-            raise NotRunnable(f"no worker has ever served {type}; check the name, or start a worker that has it")
-        if what == "worker" and not any(worker.serves(type) for worker in await self.workers()):
-            raise NotRunnable(f"no live worker serves {type} now; nothing was created")
 
     # Look.
 
@@ -290,24 +284,18 @@ class Client:
 
     async def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
-        run = await self.get(run_id)
-        limit = None if timeout is None else seconds(timeout, what="timeout")
-        if run.is_finished:
-            return run
-        engine = self._engine
-        waiting = asyncio.ensure_future(engine.call(lambda: engine.waiters.finished(run.id)))
-        try:
-            first = EXPLAIN_AFTER if limit is None else limit
-            done, _ = await asyncio.wait({waiting}, timeout=first)
-            if not done and limit is None:
-                await self._log_waiting(run.id)
-                await asyncio.wait({waiting})
-            if not waiting.done():
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + seconds(timeout, what="timeout")
+        told = False
+        while not (run := await self.get(run_id)).is_finished:  # a retry may have opened it again meanwhile
+            left = EXPLAIN_AFTER if deadline is None else max(deadline - loop.time(), 0.0)
+            if await finishes_within(self._engine, run.id, None if told else left):
+                continue
+            if deadline is not None:
                 raise ResultTimeout(await self.explain(run.id))
-            waiting.result()
-        finally:
-            waiting.cancel()
-        return await self.get(run.id)
+            told = True
+            await self._log_waiting(run.id)
+        return run
 
     async def _log_waiting(self, run_id: UUID) -> None:
         try:
@@ -319,7 +307,7 @@ class Client:
 
     async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        run = await self._control(runs.cancel([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
             raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be cancelled")
         return run
@@ -342,7 +330,7 @@ class Client:
 
     async def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""
-        run = await self._control(runs.hold([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.is_finished:
             raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be held")
         return run
@@ -363,7 +351,7 @@ class Client:
 
     async def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        return await self._control(runs.delete([run_uuid(run_id)], reason), run_id, Hint.CONTROL)
+        return await self._control(runs.delete([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
 
     async def _control(self, operation: Operation[list[Controlled]], run_id: RunId, hint: Hint) -> Run:
         engine = self._engine
@@ -389,14 +377,12 @@ class Client:
     async def migrate(self) -> list[str]:
         """Bring the tables up to this version; says what was applied."""
         await self.migration_status()  # a database that cannot be reached is told at once, not after minutes
-        engine = self._engine
-        return [f"{m.version}_{m.name}" for m in await engine.call(lambda: engine.ledger.migrate_up())]
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(None)]
 
     async def migrate_down(self, count: int = 1) -> list[str]:
         """Take back the newest migrations, with their data."""
         await self.migration_status()
-        engine = self._engine
-        return [f"{m.version}_{m.name}" for m in await engine.call(lambda: engine.ledger.migrate_down(count))]
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(count)]
 
     async def migration_status(self) -> list[Applied]:
         """Every migration of this version, and when it was applied."""

@@ -26,8 +26,9 @@ from ..model.errors import SimpleWorkflowError, StoreBusy, StoreUnavailable
 from ..model.records import Created, NewRun
 from ..runtime.batch import MAX_WEIGHT, Batcher
 from ..runtime.hints import Hint, Hinter
+from ..runtime.tasks import CURRENT
 from ..store import Ledger, open_ledger
-from ..store.migrate import Applied
+from ..store.migrate import Applied, Migration
 from ..store.operations import runs
 from ..store.protocol import Operation
 from .waiting import Waiters
@@ -60,8 +61,8 @@ class Engine:
         self.hinter = Hinter(self.ledger)
         self.waiters = Waiters(self.ledger, settings.poll_every)
         # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
-        self._intake = Batcher(self._create, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
-        self._keyed = Batcher(self._create, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
+        self._intake = Batcher(self._intake_flush, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
+        self._keyed = Batcher(self._intake_flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
         self._passage = asyncio.Semaphore(PASSAGE)
         self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
         self._thread.start()
@@ -89,6 +90,9 @@ class Engine:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("app.sync cannot be called from inside the App's own event loop; await the App instead")
+        if CURRENT.get() is not None and _in_event_loop():
+            work.close()
+            raise RuntimeError("app.sync in an async workflow would block its whole worker; await the App instead")
         inside = self._enter(work)
         try:
             return inside.result()
@@ -111,6 +115,10 @@ class Engine:
 
     async def check(self) -> None:
         await self.call(lambda: self._in_time(self.ledger.check(timeout=self.settings.store_timeout)))
+
+    async def migrate(self, down: int | None) -> list[Migration]:
+        """Up to this version, or so many migrations down; without the usual deadline, large tables take their time."""
+        return await self.call(lambda: self.ledger.migrate_up() if down is None else self.ledger.migrate_down(down))
 
     async def migration_status(self) -> list[Applied]:
         return await self.call(lambda: self._in_time(self.ledger.migration_status(timeout=self.settings.store_timeout)))
@@ -151,6 +159,9 @@ class Engine:
             async with self._waiting_room:
                 (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
         return answer
+
+    async def _intake_flush(self, new: list[NewRun], _: bool) -> Sequence[Created | SimpleWorkflowError]:
+        return await self._create(new)
 
     async def _create(
         self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
@@ -214,6 +225,14 @@ class Engine:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_being_cancelled() -> bool:

@@ -14,7 +14,7 @@ from uuid import UUID
 from ..clock import new_id
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidFilter, InvalidInput, RunNotFound
+from ..model.errors import InvalidFilter, InvalidInput, PayloadError, RunNotFound
 from ..model.names import check_key, check_type
 from ..model.records import NewRun
 from ..model.retry import MAX_ATTEMPTS
@@ -25,6 +25,7 @@ RunId = UUID | str
 
 PRIORITY = 100
 MAX_PRIORITY = 999
+MAX_REASON = 10_000
 
 
 class TriggerOptions(TypedDict, total=False):
@@ -142,3 +143,16 @@ def statuses(status: Any) -> list[Status]:
         return [Status(one) for one in wanted]
     except ValueError as error:
         raise InvalidFilter(f"{error}; a status is one of {', '.join(Status)}") from None
+
+
+def reason_text(reason: Any) -> str | None:
+    """An operator's words, as the audit trail can keep them."""
+    if reason is None:
+        return None
+    if not isinstance(reason, str):
+        raise InvalidInput(f"reason must be text, not {type(reason).__name__}")
+    try:
+        payload.encode(reason, limit=MAX_REASON, what="reason")
+    except PayloadError as error:
+        raise InvalidInput(str(error)) from None
+    return reason

@@ -171,7 +171,7 @@ def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
     return _ending("release", lease, elapsed, delay=delay)
 
 
-def release_orphan(run_id: UUID, epoch: int) -> Ending:
+def release_stranger(run_id: UUID, epoch: int) -> Ending:
     """Hand back a run that was leased to us without our knowing: a claim whose answer was lost."""
     return Ending("release", run_id, epoch, Status.PENDING, EventType.RELEASED, started=False, has_parent=True)
 
@@ -187,3 +187,4 @@ class Outcome(StrEnum):
     DONE = "done"
     WOKEN = "woken"
     LOST = "lost"
+    BUSY = "busy"

@@ -175,6 +175,8 @@ class Renewal(NamedTuple):
     owned: bool
     held: bool
     wakes: int
+    renewed: bool = False
+    """Prolonged just now; a lease that is owned and not renewed was locked by somebody at that moment."""
 
 
 class Lane(NamedTuple):

@@ -3,7 +3,7 @@
 An idle system flushes at once; a busy one shares a commit among everybody who came in the meantime. No timer, no
 tuning. One bad item must not strand its neighbours: when a flush is refused the batch is halved until the culprit
 stands alone, and only its own caller hears of it. When the database is away items wait (`patient`) or their callers
-are told (not patient).
+are told (not patient); a flush that is tried again is told so, since the first try may have committed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 class Batcher(Generic[Item, Answer]):
     def __init__(
         self,
-        flush: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        flush: Callable[[list[Item], bool], Awaitable[Sequence[Answer]]],
         *,
         limit: int,
         patient: bool,
@@ -115,13 +115,14 @@ class Batcher(Generic[Item, Answer]):
                 future.set_exception(error)
 
     async def _persist(self, items: list[Item]) -> Sequence[Answer]:
-        pause = 0.1
+        pause, repeated = 0.1, False
         while True:
             try:
-                return await self._flush(items)
+                return await self._flush(items, repeated)
             except StoreUnavailable as error:
                 if not self._patient:
                     raise
+                repeated = True
                 log.warning("%s: %d entries wait for the database: %s", self._name, len(items), error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -35,6 +34,7 @@ from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .durable import Durable
 from .registry import Workflow
+from .stop import Stop
 from .tasks import CURRENT, caught
 from .waits import Post, Wait, only_waits, soonest
 
@@ -44,16 +44,6 @@ T = TypeVar("T")
 
 CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
-
-
-class Stop(Enum):
-    """Why an execution is being stopped, and so how it ends."""
-
-    LOST = "lost"
-    HELD = "held"
-    DRAIN = "drain"
-    DEADLINE = "deadline"
-    SUSPEND = "suspend"
 
 
 class Execution:
@@ -232,7 +222,7 @@ class Execution:
             if self.reason is not None:
                 return self._stopped_ending()
             return self._failed(error)
-        except (KeyboardInterrupt, GeneratorExit):
+        except GeneratorExit:
             raise
         except BaseException as error:
             if self._is_void:
@@ -382,12 +372,21 @@ class Execution:
             await asyncio.Event().wait()  # never returns: this execution is being cancelled
 
     def heartbeat_blocking(self, lease: float) -> None:
-        if self.reason is Stop.LOST:
+        if self.reason is Stop.LOST or self._abandoned:
             self._told = True
             raise ExecutionStopped
-        if not asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop).result():
+        if not self._wait_for(asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop)):
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
             raise ExecutionStopped
+
+    def _wait_for(self, answer: concurrent.futures.Future[bool]) -> bool:
+        """In this thread; in slices, because a worker that has ended answers no more."""
+        while True:
+            try:
+                return answer.result(1.0)
+            except concurrent.futures.TimeoutError:
+                if self._abandoned:
+                    raise ExecutionStopped from None
 
 
 def _nothing(_: Execution) -> None:

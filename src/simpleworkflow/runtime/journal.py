@@ -4,54 +4,113 @@ Entries gather while a flush is in flight and share its commit. Two flushers, sh
 commit with the next one's work while all entries of a run stay in order. Each entry has its own outcome: *done*,
 *woken* when a pause must look again, *lost* when the run was no longer this worker's. The journal is patient: while the
 database is away entries wait, and `room` tells the claim loop to stop taking more.
+
+A row that a stranger's transaction has locked must not hold up the rest: after half a second the batch goes on without
+it, and the entry is tried again apart from the others until the lock is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from ..model.errors import StoreBusy
 from ..model.moves import Ending, Outcome, Pause, Record
 from ..model.states import Status
 from ..store import Ledger
-from ..store.operations import steps
+from ..store.operations import leases, steps
 from ..store.operations.steps import Entry
 from .batch import Batcher
 from .hints import Hint, Hinter
 
 FLUSHERS = 2
 BATCH = 200
+LOCKED_PAUSE = 0.2
 
 
 class Journal:
-    def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int) -> None:
+    def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int, on_room: Callable[[], None]) -> None:
         self._ledger = ledger
         self._hinter = hinter
         self._capacity = capacity
-        self._shards = [
+        self._on_room = on_room
+        self._pending = 0
+        self._shards: list[Batcher[Entry, Outcome]] = [
             Batcher(self._flush, limit=BATCH, patient=True, name=f"journal-{shard}", weigh=_weight)
             for shard in range(FLUSHERS)
         ]
+        self._locked: Batcher[Entry, Outcome] = Batcher(
+            self._flush_free, limit=BATCH, patient=True, name="journal-locked", weigh=_weight
+        )
 
     @property
     def room(self) -> int:
         """How many more entries may come before claiming should pause."""
-        return self._capacity - sum(shard.backlog for shard in self._shards)
+        return self._capacity - self._pending
 
     def write(self, entry: Entry) -> asyncio.Future[Outcome]:
-        """The future ends when the entry is durable, or known not to be."""
-        return self._shards[entry.run_id.int % FLUSHERS].submit(entry)
+        """The future ends when the entry is durable, or known not to be ours any more."""
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._pending += 1
+        self._submit(self._shards[entry.run_id.int % FLUSHERS], entry, outcome)
+        return outcome
+
+    def _submit(self, batcher: Batcher[Entry, Outcome], entry: Entry, outcome: asyncio.Future[Outcome]) -> None:
+        batcher.submit(entry).add_done_callback(lambda done: self._flushed(entry, outcome, done))
+
+    def _flushed(self, entry: Entry, outcome: asyncio.Future[Outcome], done: asyncio.Future[Outcome]) -> None:
+        if not done.cancelled() and done.exception() is None and done.result() is Outcome.BUSY:
+            loop = asyncio.get_running_loop()
+            loop.call_later(LOCKED_PAUSE, self._submit, self._locked, entry, outcome)
+            return
+        self._pending -= 1
+        if done.cancelled():
+            outcome.cancel()
+        elif (error := done.exception()) is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(done.result())
+        self._on_room()
 
     async def drain(self, timeout: float) -> bool:
         """Flush everything; False when the database did not let us in time."""
-        drained = await asyncio.gather(*(shard.drain(timeout) for shard in self._shards))
-        return all(drained)
+        deadline = asyncio.get_running_loop().time() + timeout
+        for batcher in (*self._shards, self._locked):
+            await batcher.drain(max(deadline - asyncio.get_running_loop().time(), 0.0))
+        return self._pending == 0
 
     def abandon(self) -> None:
-        for shard in self._shards:
-            shard.abandon()
+        for batcher in (*self._shards, self._locked):
+            batcher.abandon()
 
-    async def _flush(self, entries: list[Entry]) -> list[Outcome]:
-        outcomes = await self._ledger.run(steps.flush(entries))
+    async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
+        operation = steps.flush(entries)
+        operation.repeated, operation.impatient = repeated, True
+        try:
+            outcomes = await self._ledger.run(operation)
+        except StoreBusy:
+            return await self._flush_free(entries, True)
+        self._tell(entries)
+        return outcomes
+
+    async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
+        """Without waiting for rows that somebody has locked: endings together, everything else one by one."""
+        if len(entries) > 1 and not all(isinstance(entry, Ending) for entry in entries):
+            return [outcome for one in entries for outcome in await self._flush_free([one], True)]
+        endings = [entry for entry in entries if isinstance(entry, Ending)]
+        operation = leases.settle_free(endings) if endings else steps.flush(entries)
+        operation.repeated, operation.impatient = True, True
+        try:
+            outcomes = await self._ledger.run(operation)
+        except StoreBusy:
+            # A parent or a child is locked: find out whose, one by one.
+            if len(entries) == 1:
+                return [Outcome.BUSY]
+            return [outcome for one in entries for outcome in await self._flush_free([one], True)]
+        self._tell(entries)
+        return outcomes
+
+    def _tell(self, entries: list[Entry]) -> None:
         endings = [entry for entry in entries if isinstance(entry, Ending)]
         if any(ending.status != Status.PENDING for ending in endings):
             self._hinter.tell(Hint.FINISHED)
@@ -61,7 +120,6 @@ class Journal:
             self._hinter.tell(Hint.READY)
         if any(ending.has_parent for ending in endings):
             self._hinter.tell(Hint.CONTROL)
-        return outcomes
 
 
 def _weight(entry: Entry) -> int:

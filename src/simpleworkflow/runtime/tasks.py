@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from .branches import BRANCH, branch_of_new_task
@@ -34,6 +34,8 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
             if branch is not None:
                 kwargs["context"] = context
                 context.run(BRANCH.set, branch)
+            if asyncio.iscoroutine(coro):
+                coro = _contained(coro)
         task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
         if owner is not None:
             owner.tasks.add(task)
@@ -41,6 +43,14 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         return task
 
     loop.set_task_factory(factory)
+
+
+async def _contained(coro: Coroutine[Any, Any, Any]) -> Any:
+    """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
+    try:
+        return await coro
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"a task of the workflow raised {error!r}") from error
 
 
 def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -32,7 +32,13 @@ class DatabaseURL:
     pgbouncer: bool = False
 
     def __str__(self) -> str:
-        return self.target if self.dialect == "sqlite" else mask(self.target)
+        if self.dialect == "sqlite":
+            return self.target
+        extra = {"schema": self.schema} if self.schema != "workflow" else {}
+        if self.pgbouncer:
+            extra["pgbouncer"] = "true"
+        shown = mask(self.target)
+        return f"{shown}{'&' if '?' in shown else '?'}{urlencode(extra)}" if extra else shown
 
 
 def mask(url: str) -> str:
@@ -63,7 +69,7 @@ def parse_url(url: str, *, schema: str | None = None) -> DatabaseURL:
 
 def _refuse_near_misses(text: str) -> None:
     """A mistyped URL must not become the name of a new SQLite file, nor be printed: it may hold a password."""
-    if re.match(r"(postgres|postgresql|sqlite|sqlite3|mysql):?/", text, re.IGNORECASE):
+    if re.match(r"(postgres|postgresql|sqlite|sqlite3|mysql)(:|//)", text, re.IGNORECASE):
         raise InvalidURL(
             "that looks like a database URL, but :// is not where it belongs; write postgresql://user@host/database"
         )
@@ -104,7 +110,7 @@ def _postgres(url: str, schema: str | None) -> DatabaseURL:
         else:
             kept.append((key, value))
     chosen = chosen or "workflow"
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", chosen):
-        raise InvalidURL(f"schema {chosen!r} must be lower-case letters, digits and _ (at most 63), such as workflow")
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", chosen):
+        raise InvalidURL(f"schema {chosen!r} must be lower-case letters, digits and _ (at most 40), such as workflow")
     target = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(kept, quote_via=quote), ""))
     return DatabaseURL("postgres", target, chosen, pgbouncer)

@@ -1,5 +1,6 @@
 """The crew: one role per file. claim takes runs, renew keeps them, sweep takes back what others lost, wake listens."""
 
-from .worker import Worker, WorkerOptions
+from .options import WorkerOptions
+from .worker import Worker
 
 __all__ = ["Worker", "WorkerOptions"]

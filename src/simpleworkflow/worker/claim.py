@@ -8,7 +8,8 @@ took their process down (suspects) are taken one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..clock import monotonic, to_us
@@ -22,6 +23,8 @@ from ..store.operations import leases
 from ..store.operations.leases import Offer
 
 MAX_LANES = 256
+MAX_PAGES = 40
+"""Of lanes, in one look: lanes of future runs must not hide due ones behind them."""
 LANES_FRESH = 0.25
 _START = Lane("", -1)
 
@@ -48,7 +51,6 @@ class Claimer:
         self._lanes: list[Lane] = []
         self._cursor = _START
         self._looked = 0.0
-        self._turn = 0
 
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
@@ -65,46 +67,56 @@ class Claimer:
         if monotonic() - self._looked > LANES_FRESH or not self._lanes:
             await self._look()
         taken: list[Lease] = []
-        open_lanes = [lane for lane in self._lanes if lane.type not in room]
-        if open_lanes:
-            taken = await self._take(self._in_turn(open_lanes), limit)
-        for name, left in room.items():
-            lanes = [lane for lane in self._lanes if lane.type == name]
-            wanted = min(left, limit - len(taken))
-            if lanes and wanted > 0:
-                taken += await self._take(self._in_turn(lanes), wanted)
+        left = dict(room)
+        for group in _groups(self._in_turn(self._lanes), left):
+            capped = left.get(group[0].type)
+            wanted = limit - len(taken) if capped is None else min(capped, limit - len(taken))
+            if wanted <= 0:
+                continue
+            found = await self._take(group, wanted)
+            taken += found
+            if capped is not None:
+                left[group[0].type] = capped - len(found)
         if len(taken) < limit:
             self._looked = float("-inf")
         return taken
 
-    async def claim_suspect(self) -> list[Lease]:
+    async def claim_suspect(self, room: dict[str, int]) -> list[Lease]:
+        """One run whose last execution took its process down, within the caps."""
+        after: Lane | None = _START
         spans = self.spans()
-        if not spans:
-            return []
-        lanes, _ = await self._ledger.run(leases.find_lanes(spans, _START, MAX_LANES, suspects=True))
-        return await self._take(self._in_turn(lanes), 1, suspects=True) if lanes else []
+        for _ in range(MAX_PAGES):
+            if not spans or after is None:
+                break
+            lanes, after = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES, suspects=True))
+            lanes = [lane for lane in lanes if room.get(lane.type, 1) > 0]
+            if lanes:
+                return await self._take(self._in_turn(lanes), 1, suspects=True)
+        return []
 
     async def _look(self) -> None:
         spans = self.spans()
         if not spans:
             self._lanes = []
             return
-        started_at = self._cursor
-        lanes, last = await self._ledger.run(leases.find_lanes(spans, started_at, MAX_LANES))
-        if last is None and started_at != _START:
-            # The walk reached the end; what is left of the allowance goes to the beginning.
-            more, last = await self._ledger.run(leases.find_lanes(spans, _START, MAX_LANES))
-            lanes = list(dict.fromkeys([*lanes, *more]))
-        self._cursor = last or _START
+        lanes: list[Lane] = []
+        after = self._cursor
+        for _ in range(MAX_PAGES):
+            found, last = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES))
+            lanes += [lane for lane in found if lane not in lanes]
+            if last is None and after == _START:
+                break
+            after = last or _START  # at the end the walk goes on from the beginning
+            if lanes:
+                break
+        self._cursor = after if last is not None else _START
         self._lanes = lanes
         self._looked = monotonic()
 
     def _in_turn(self, lanes: list[Lane]) -> list[Lane]:
-        """Serving order: by priority, and among equals a different one first each time."""
-        self._turn += 1
-        ordered = sorted(lanes)
-        start = self._turn % len(ordered)
-        return sorted(ordered[start:] + ordered[:start], key=lambda lane: lane.priority)
+        """Serving order: by priority, and among equals by lot."""
+        shuffled = random.sample(lanes, len(lanes))
+        return sorted(shuffled, key=lambda lane: lane.priority)
 
     async def _take(self, lanes: list[Lane], limit: int, *, suspects: bool = False) -> list[Lease]:
         offers = [self._offer(lane) for lane in lanes]
@@ -120,3 +132,18 @@ class Claimer:
         lease = workflow.lease or self._settings.lease
         timeout = None if workflow.timeout is None else to_us(workflow.timeout)
         return Offer(lane.type, lane.priority, workflow.retry.max_attempts, to_us(lease), timeout)
+
+
+def _groups(lanes: list[Lane], capped: dict[str, int]) -> Iterator[list[Lane]]:
+    """Lanes in serving order, as few statements as caps allow: a capped type's lane is claimed by itself."""
+    group: list[Lane] = []
+    for lane in lanes:
+        if lane.type not in capped:
+            group.append(lane)
+            continue
+        if group:
+            yield group
+            group = []
+        yield [lane]
+    if group:
+        yield group

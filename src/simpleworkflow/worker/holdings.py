@@ -24,10 +24,13 @@ class Holdings:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held: dict[UUID, Holding] = {}
+        self.claiming = False
+        """A claim is under way, or its answer is not worked through yet: leases may exist that are not here."""
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: Lease, sent: float) -> None:
+        """`sent` is when the claim was sent: the lease is at least as young as that."""
         with self._guard:
-            self._held[lease.id] = Holding(lease, monotonic())
+            self._held[lease.id] = Holding(lease, sent)
 
     def remove(self, lease: Lease) -> None:
         with self._guard:

@@ -50,13 +50,13 @@ def host_token() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When that process started, in the kernel's ticks; None when there is no such process (or it is a zombie)."""
+    """When that process started, in the kernel's ticks; 0 for a zombie; None when it cannot be told."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def is_dead(holder: str) -> bool:
@@ -64,4 +64,12 @@ def is_dead(holder: str) -> bool:
     match = _HOLDER.search(holder)
     if match is None or match[1] != host_token():
         return False
-    return start_time(int(match[2])) != int(match[3])
+    pid, started = int(match[2]), int(match[3])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # it lives, as somebody else
+    now = start_time(pid)
+    return now is not None and now != started  # unreadable (hidepid) is not dead

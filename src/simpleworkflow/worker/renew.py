@@ -103,7 +103,7 @@ class Renewer(threading.Thread):
             leases.renew([(lease.id, lease.epoch, lease.lease_seconds) for lease in due]), timeout=timeout
         )
         for renewal in news:
-            if renewal.owned:
+            if renewal.renewed:
                 self._holdings.renewed(renewal.id, sent)
         self._tell(news)
 
@@ -125,10 +125,13 @@ class Renewer(threading.Thread):
 
     async def _reconcile(self) -> None:
         """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""
+        if self._holdings.claiming:
+            self._strangers = set()
+            return
         leased = set(await self._ledger.run(leases.leased_by(self._identity.id)))
         unknown = {(run_id, epoch) for run_id, epoch in leased if run_id not in self._holdings}
         orphans = unknown & self._strangers
         self._strangers = unknown - orphans
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
-            await self._ledger.run(leases.settle([moves.release_orphan(*one) for one in orphans]))
+            await self._ledger.run(leases.settle([moves.release_stranger(*one) for one in orphans]))

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from ..clock import monotonic
 from ..store import Ledger
 from ..store.operations import leases, workers
 from .process import is_dead
@@ -22,13 +23,27 @@ FORGET_AFTER = 7 * 24 * 3600.0
 
 
 class Sweeper:
-    def __init__(self, ledger: Ledger, on_found: Callable[[], None]) -> None:
+    def __init__(self, ledger: Ledger, on_found: Callable[[], None], *, me: str, every: float, grace: float) -> None:
         self._ledger = ledger
         self._on_found = on_found
+        self._me = me
+        self._gap = 2 * every + 1.0
+        self._grace = grace
+        self._last = monotonic()
+        self._not_before = 0.0
 
     async def sweep(self) -> None:
-        """Expired leases and overdue runs."""
-        await self._take_back([])
+        """Expired leases and overdue runs.
+
+        After an outage every lease has run out, though its worker may well be alive and about to renew it: leases get
+        a moment before they are judged.
+        """
+        if monotonic() - self._last > self._gap:
+            await self._ledger.run(leases.lease_holders())  # raises while the database is away
+            self._not_before = monotonic() + self._grace
+        self._last = monotonic()
+        if monotonic() >= self._not_before:
+            await self._take_back([])
         while True:
             ended = await self._ledger.run(leases.expire(limit=BATCH))
             if len(ended) < BATCH:
@@ -43,7 +58,7 @@ class Sweeper:
 
     async def _take_back(self, dead: list[str]) -> None:
         while True:
-            taken = await self._ledger.run(leases.crash(dead, limit=BATCH, chance=random.random()))
+            taken = await self._ledger.run(leases.crash(dead, limit=BATCH, chance=random.random(), me=self._me))
             if taken:
                 log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
                 self._on_found()

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from ..clock import monotonic
@@ -21,19 +21,22 @@ from ..config import Settings
 from ..model import failure, moves
 from ..model.errors import StoreUnavailable
 from ..model.moves import Ending, Outcome, Pause
-from ..model.names import EVERYTHING, Span
-from ..model.records import History, Lease, Renewal, Run
+from ..model.records import History, Lease, Renewal
 from ..model.states import NO_HANDLER
-from ..runtime.execute import Execution, Stop
+from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
+from ..runtime.stop import Stop
 from ..runtime.tasks import install_task_factory
+from ..runtime.threads import DaemonThreads
 from ..store import Ledger
-from ..store.operations import leases, runs, steps, workers
+from ..store.operations import leases, steps, workers
 from .claim import Claimer
+from .handback import hand_back, hand_back_strangers, hold_refused, look_up
 from .holdings import Holdings
 from .loop import forever, pause_unless
+from .options import WorkerOptions
 from .process import own_identity
 from .renew import Renewer
 from .sweep import Sweeper
@@ -45,17 +48,6 @@ CLAIM_GRACE = 1.0
 FLUSH_GRACE = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    name: str | None = None
-    spans: Sequence[Span] = field(default_factory=lambda: [EVERYTHING])
-    fail_unknown: bool = False
-    """Claim every type inside the spans and fail what has no handler (the intent poller's rule)."""
-
-    process_ends: bool = False
-    """The process exits right after the worker: runs of threads that did not stop are handed back, since those die."""
-
-
 class Worker:
     def __init__(self, ledger: Ledger, registry: Registry, settings: Settings, options: WorkerOptions) -> None:
         self.identity = own_identity(options.name)
@@ -65,12 +57,13 @@ class Worker:
         self._registry = registry
         self._settings = settings
         self._process_ends = options.process_ends
-        self._executions: dict[UUID, Execution] = {}
+        self._executions: dict[tuple[UUID, int], Execution] = {}
         self._by_type: Counter[str] = Counter()
-        self._suspect: UUID | None = None
+        self._suspect: tuple[UUID, int] | None = None
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
         self._going: set[asyncio.Task[None]] = set()
+        self._lacks_room = False
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -101,11 +94,13 @@ class Worker:
         install_task_factory(loop)
         self._loop = loop
         threads = self._settings.concurrency
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="simpleworkflow-run")
+        self._threads = DaemonThreads(threads, "simpleworkflow-run")
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
-        self._step_threads = ThreadPoolExecutor(max(threads, 32), thread_name_prefix="simpleworkflow-step")
+        self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency))
+        self._journal = Journal(
+            self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency), on_room=self._has_room
+        )
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
@@ -116,7 +111,13 @@ class Worker:
         )
         await self._introduce()
         self._renewer.start()
-        sweeper = Sweeper(self._ledger, self._wake.set)
+        sweeper = Sweeper(
+            self._ledger,
+            self._wake.set,
+            me=self.identity.id,
+            every=self._settings.sweep_every,
+            grace=self._settings.lease / 2,
+        )
         roles = [
             loop.create_task(forever("sweep", self._settings.sweep_every, sweeper.sweep, self._stopping)),
             loop.create_task(
@@ -150,17 +151,26 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            free = min(self._settings.concurrency - len(self._executions), self._journal.room)
+            slots = self._settings.concurrency - len(self._executions)
+            free = min(slots, self._journal.room)
+            self._lacks_room = free < slots
             taken: list[Lease] = []
+            sent = monotonic()
             if free > 0:
+                self._holdings.claiming = True
                 self._claiming = self._loop.create_task(self._claim(free))
                 await asyncio.wait({self._claiming})
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
             for lease in taken:
-                self._holdings.add(lease)
-                self._begin(lease, self._histories.pop(lease.id, None))
+                self._receive(lease, sent, self._histories.pop(lease.id, None))
+            self._holdings.claiming = False
             if len(taken) < free or free <= 0:
                 await pause_unless(self._wake, self._settings.poll_every)
+
+    def _has_room(self) -> None:
+        """The journal has written something; if claiming waited for that, it goes on."""
+        if self._lacks_room:
+            self._wake.set()
 
     async def _claim(self, free: int) -> list[Lease]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
@@ -168,10 +178,10 @@ class Worker:
         try:
             # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
             if self._suspect is None and monotonic() >= self._suspects_after:
-                taken += await self._claimer.claim_suspect()
+                taken += await self._claimer.claim_suspect(self._room_by_type())
                 self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
             if free > len(taken):
-                taken += await self._claimer.claim(free - len(taken), self._room_by_type())
+                taken += await self._claimer.claim(free - len(taken), self._room_by_type(taken))
         except StoreUnavailable as error:
             log.warning("nothing can be claimed: %s", error)
         except Exception:
@@ -192,9 +202,18 @@ class Worker:
                 self._settle(lease, moves.release(lease, elapsed=None))
             return [lease for lease in taken if lease.is_fresh]
 
-    def _room_by_type(self) -> dict[str, int]:
+    def _room_by_type(self, taken: Sequence[Lease] = ()) -> dict[str, int]:
+        busy = self._by_type + Counter(lease.type for lease in taken)
         capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)
-        return {name: max(cap - self._by_type[name], 0) for name, cap in capped}
+        return {name: max(cap - busy[name], 0) for name, cap in capped}
+
+    def _receive(self, lease: Lease, sent: float, history: History | None) -> None:
+        self._holdings.add(lease, sent)
+        if monotonic() - sent >= lease.lease_seconds:
+            # The answer took longer than the lease lasts (a blocked loop, a slow database): it may be others' by now.
+            self._settle(lease, moves.release(lease, elapsed=None))
+            return
+        self._begin(lease, history)
 
     def _begin(self, lease: Lease, history: History | None) -> None:
         workflow = self._registry.find(lease.type)
@@ -210,22 +229,23 @@ class Worker:
             step_threads=self._step_threads,
             prolong=self._prolong,
             write=self._journal.write,
-            look_up=self._look_up,
+            look_up=partial(look_up, self._ledger),
             on_end=self._ended,
             on_code_over=self._code_over,
             max_payload=self._settings.max_payload,
         )
-        self._executions[lease.id] = execution
+        key = (lease.id, lease.epoch)
+        self._executions[key] = execution
         self._by_type[lease.type] += 1
         self._idle.clear()
         if lease.is_suspect:
-            self._suspect = lease.id
-            self._loop.call_later(self._settings.suspect_seconds, self._trust, lease.id)
+            self._suspect = key
+            self._loop.call_later(self._settings.suspect_seconds, self._trust, key)
         execution.start()
 
-    def _trust(self, run_id: UUID) -> None:
+    def _trust(self, key: tuple[UUID, int]) -> None:
         """A suspect has lived long enough, or is over: the next one may start."""
-        if self._suspect == run_id:
+        if self._suspect == key:
             self._suspect = None
             self._wake.set()
 
@@ -243,7 +263,8 @@ class Worker:
         if entry.cancelled():
             return
         error = entry.exception()
-        if error is not None and not (isinstance(ending, Ending) and ending.move == "fail"):
+        refused_end = isinstance(ending, Ending) and ending.move in {"fail", "release"}
+        if error is not None and not refused_end:
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
             log.error("the ending of run %s was refused: %s", lease.id, error)
             as_json, line = failure.describe(error)
@@ -258,7 +279,8 @@ class Worker:
             return
         self._holdings.remove(lease)
         if error is not None:
-            log.error("run %s could not be ended and will be taken back: %s", lease.id, error)
+            log.error("the ending of run %s is refused for good; it is held for an operator: %s", lease.id, error)
+            self._loop.create_task(hold_refused(self._ledger, lease, error))
         elif entry.result() is Outcome.LOST:
             log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
             self._acknowledge(lease)
@@ -286,22 +308,13 @@ class Worker:
         except Exception as error:
             log.debug("news for run %s must wait: %s", execution.lease.id, error)
 
-    async def _look_up(self, run_id: UUID) -> Run | None:
-        """Patient, as the journal is: a database that is away is no failure of the run that asks."""
-        while True:
-            try:
-                (run,) = await self._ledger.run(runs.get([run_id]))
-                return run
-            except StoreUnavailable as error:
-                log.warning("run %s cannot be looked up: %s", run_id, error)
-                await asyncio.sleep(1.0)
-
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
-        if self._executions.get(lease.id) is execution:
-            del self._executions[lease.id]
+        key = (lease.id, lease.epoch)
+        if self._executions.get(key) is execution:
+            del self._executions[key]
         self._by_type[lease.type] -= 1
-        self._trust(lease.id)
+        self._trust((lease.id, lease.epoch))
         if not self._executions:
             self._idle.set()
         if execution.reason is Stop.LOST:
@@ -332,8 +345,8 @@ class Worker:
 
     def _hear_renewals(self, news: list[Renewal]) -> None:
         for renewal in news:
-            execution = self._executions.get(renewal.id)
-            if execution is None or execution.lease.epoch != renewal.epoch:
+            execution = self._executions.get((renewal.id, renewal.epoch))
+            if execution is None:
                 continue
             if not renewal.owned:
                 execution.stop(Stop.LOST)
@@ -362,8 +375,11 @@ class Worker:
             self.clean = False
             self._journal.abandon()
         self.clean = self.clean and not self._executions
+        if self.clean:
+            await hand_back_strangers(self._ledger, self.identity.id, self._holdings, FLUSH_GRACE)
         if self._process_ends:
-            await self._hand_back_running()
+            running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._executions.values()]
+            await hand_back(self._ledger, running, FLUSH_GRACE)
         for execution in list(self._executions.values()):
             execution.abandon()
         for role in roles:
@@ -381,12 +397,3 @@ class Worker:
         await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-
-    async def _hand_back_running(self) -> None:
-        """Release the runs whose threads die with the process, moments from now."""
-        endings = [moves.release(e.lease, elapsed=e.elapsed) for e in self._executions.values()]
-        try:
-            if endings:
-                await self._ledger.run(leases.settle(endings), timeout=FLUSH_GRACE)
-        except StoreUnavailable as error:
-            log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)

@@ -14,16 +14,18 @@ from ...model.errors import InvalidInput, MissingMigration, StoreError
 from ..catalog import Statement, statements
 from ..protocol import Operation, Rows, Script, Wanted, drive, drive_async
 from ..url import DatabaseURL
-from . import sqlite as lite
+from . import sqlite_values as lite
 
 T = TypeVar("T")
 
+_NOT_CONNECTIONS = {"Pool", "Engine", "AsyncEngine", "sessionmaker", "async_sessionmaker", "scoped_session"}
+"""They make connections; a transaction of the caller's is not among what they have."""
 _CAST = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 
 
 async def run_on(connection: Any, url: DatabaseURL, operation: Operation[T], clock: Clock | None = None) -> T:
     """Run an operation inside the caller's open transaction. Blocking connections are driven without awaiting."""
-    kind = _kind(connection)
+    kind = "" if type(connection).__name__ in _NOT_CONNECTIONS else _kind(connection)
     session = getattr(connection, "sync_session", None) or getattr(connection, "sync_connection", None)
     if kind == "asyncpg":
         return await drive_async(operation.steps(), _Asyncpg(connection, url).execute)

@@ -47,7 +47,9 @@ _PLANNER = {
 _SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transaction_session_timeout": "60s"}
 _LOCKED = "55P03"
 _AGAIN = {"40001", "40P01", _LOCKED}
-_GONE = {"57P01", "57P02", "57P03", "53300", "25006", "57014"}
+_GONE = {"25006", "25P03", "25P04", "40003"}
+_GONE_CLASSES = {"08", "53", "57", "58"}
+"""Connection, resources, operators, system: passing troubles of the server, never the fault of what was sent."""
 _UNMIGRATED = {"42P01", "3F000", "42883", "42703"}
 
 
@@ -82,7 +84,7 @@ class PostgresDriver:
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         deadline = monotonic() + (STATEMENT_TIMEOUT if timeout is None else timeout)
-        repeated, pause = False, 0.02
+        repeated, pause = operation.repeated, 0.02
         while True:
             if self._closed:
                 raise StoreUnavailable("this App is closed")
@@ -176,12 +178,14 @@ class PostgresDriver:
 
     def _translate(self, error: Exception, operation: Operation[Any]) -> Exception:
         code = getattr(error, "sqlstate", None) or ""
+        if "unsupported startup parameter" in str(error):
+            return StoreUnavailable(f"{self._url} looks like PgBouncer ({error}); add ?pgbouncer=true to the URL")
         if code == _LOCKED and operation.impatient:
             return StoreBusy(f"{operation.name}: somebody's open transaction is in the way ({error})")
         if code in _AGAIN:
             return _Again(str(error))
         lost = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-        if isinstance(error, lost) or code[:2] == "08" or code in _GONE:
+        if isinstance(error, lost) or code[:2] in _GONE_CLASSES or code in _GONE:
             return _Gone(str(error) or type(error).__name__)
         if code in _UNMIGRATED:
             return MissingMigration(
@@ -206,6 +210,10 @@ class PostgresDriver:
                 if connection is not None:
                     connection.terminate()
                 return
+            except BaseException:
+                if connection is not None:
+                    connection.terminate()
+                raise
             self._idle.append(connection)
 
     async def listen(self, heard: Callable[[str], None]) -> None:

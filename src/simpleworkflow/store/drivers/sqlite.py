@@ -7,7 +7,7 @@ Dangers, and what is done about them:
   Automatic checkpoints are off; the writer thread checkpoints between its own transactions, in TRUNCATE mode, which
   takes the write lock first. Memory-mapped I/O stays off.
 - Connections do not survive fork(): a child drops them unclosed (closing would touch the parent's files) and opens
-  its own.
+  its own; a fork waits until no thread is inside SQLite (fork.py).
 - The host's clock is the store's clock: instants are bound as integers, once per transaction.
 """
 
@@ -21,18 +21,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from uuid import UUID
 
-import msgspec
-
-from ...clock import Clock, SystemClock, from_micros, monotonic, to_micros
+from ...clock import Clock, SystemClock, monotonic
 from ...model.errors import MissingMigration, StoreError, StoreUnavailable
 from ..catalog import Statement, statements
 from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..url import MEMORY
+from .fork import GATE
+from .sqlite_values import bind, converter, read_row
 
 T = TypeVar("T")
 
@@ -44,27 +42,6 @@ CHANGE_CHECK = 0.1
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
-_INSTANTS = frozenset(
-    [
-        "claimed_at",
-        "due_at",
-        "completed_at",
-        "consumed_at",
-        "run_at",
-        "lease_until",
-        "updated_at",
-        "started_at",
-        "finished_at",
-        "held_at",
-        "deadline_at",
-        "start_by",
-        "created_at",
-        "deleted_at",
-        "seen_at",
-    ]
-)
-_IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])
-_json = msgspec.json.Encoder()
 
 
 class SqliteDriver:
@@ -125,20 +102,22 @@ class SqliteDriver:
             unsubscribe()
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
-        connection = _connect(self._path, read_only=True)
+        connection: sqlite3.Connection | None = None
+        seen = None
         try:
-            seen = None
             while True:
                 try:
-                    (version,) = connection.execute("PRAGMA data_version").fetchone()
-                except sqlite3.Error:
+                    connection = connection or GATE.through(_connect, self._path, True)
+                    (version,) = GATE.through(connection.execute, "PRAGMA data_version").fetchone()
+                except (sqlite3.Error, StoreUnavailable):
                     version = None
                 if version != seen:
                     seen = version
                     heard("changed")
                 await asyncio.sleep(CHANGE_CHECK)
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     async def close(self) -> None:
         if not self._closed:
@@ -169,7 +148,6 @@ class _Engine:
         self._converters: dict[str, list[tuple[str, Callable[[Any], Any] | None]]] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._checkpoint_after = 0.0
-        self._now = 0
 
     @classmethod
     def share(cls, path: str) -> _Engine:
@@ -198,8 +176,8 @@ class _Engine:
 
     def submit(self, operation: Operation[T], clock: Clock, deadline: float) -> Future[T]:
         if operation.mode in {Mode.READ, Mode.SCAN}:
-            return self._readers.submit(self._read, operation, clock, deadline)
-        return self._writer.submit(self._write, operation, clock, deadline)
+            return self._readers.submit(GATE.through, self._read, operation, clock, deadline)
+        return self._writer.submit(GATE.through, self._write, operation, clock, deadline)
 
     def subscribe(self, listener: Callable[[str], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -219,7 +197,7 @@ class _Engine:
                 return
             self._shared.pop((os.getpid(), self.path), None)
         if self.path != MEMORY:
-            self._writer.submit(self._checkpoint, 1.0)
+            self._writer.submit(GATE.through, self._checkpoint, 1.0)
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         for connection in self._connections:
@@ -231,7 +209,7 @@ class _Engine:
     def _connection(self, read_only: bool) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = _connect(self.path, read_only=read_only and self.path != MEMORY)
+            connection = self._local.connection = _connect(self.path, read_only and self.path != MEMORY)
             self._connections.append(connection)
         return connection
 
@@ -245,7 +223,7 @@ class _Engine:
         self._retry(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
         now = clock.wall()
         try:
-            result = drive(operation.steps(), lambda q: self._execute(connection, q, now))
+            result = drive(operation.steps(repeated=operation.repeated), lambda q: self._execute(connection, q, now))
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
@@ -291,7 +269,7 @@ class _Engine:
             return []
         columns = self._converters.get(wanted.name)
         if columns is None:
-            columns = self._converters[wanted.name] = [(d[0], _converter(d[0])) for d in cursor.description]
+            columns = self._converters[wanted.name] = [(d[0], converter(d[0])) for d in cursor.description]
         return [read_row(row, columns) for row in cursor.fetchall()]
 
     def _checkpoint_when_large(self) -> None:
@@ -319,7 +297,7 @@ class _Engine:
 os.register_at_fork(after_in_child=_Engine.forget_all)
 
 
-def _connect(path: str, *, read_only: bool) -> sqlite3.Connection:
+def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     if path != MEMORY and not Path(path).parent.is_dir():
         raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist")
     connection = sqlite3.connect(path, timeout=_BUSY_WAIT, isolation_level=None, check_same_thread=False)
@@ -329,47 +307,6 @@ def _connect(path: str, *, read_only: bool) -> sqlite3.Connection:
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-def bind(statement: Statement, wanted: Query, now: int) -> dict[str, Any]:
-    """Parameters as SQLite wants them: integers for instants, text for identities, one JSON text per batch."""
-    bound: dict[str, Any] = {}
-    for name in statement.order:
-        if name == "now":
-            bound[name] = now
-        elif name in statement.batches:
-            bound[name] = _json.encode([[_plain(v) for v in row] for row in wanted.parameters[name]]).decode()
-        else:
-            bound[name] = _plain(wanted.parameters[name])
-    return bound
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, datetime):
-        return to_micros(value)
-    return value
-
-
-def read_row(row: tuple[Any, ...], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> dict[str, Any]:
-    return {
-        name: value if convert is None or value is None else convert(value)
-        for value, (name, convert) in zip(row, columns, strict=True)
-    }
-
-
-def read_rows(description: Any, rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    columns = [(d[0], _converter(d[0])) for d in description]
-    return [read_row(row, columns) for row in rows]
-
-
-def _converter(column: str) -> Callable[[Any], Any] | None:
-    if column in _INSTANTS:
-        return from_micros
-    if column in _IDS:
-        return lambda value: UUID(value) if isinstance(value, str) else value
-    return None
 
 
 def split_statements(script: str) -> list[str]:

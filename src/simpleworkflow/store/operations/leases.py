@@ -162,11 +162,28 @@ def _settle_data(e: Ending) -> str | None:
 
 
 @statements
+def settle_free(endings: Sequence[Ending]) -> Steps[list[Outcome]]:
+    """The same without waiting for rows that somebody has locked: those are told apart as BUSY."""
+    ordered = sorted(endings, key=lambda ending: ending.run_id)
+    done = yield from _settling("settle_free", ordered)
+    left = [(e.run_id, e.epoch) for e in ordered if (e.run_id, e.epoch) not in done]
+    states = (yield from _lease_states(left)) if left else []
+    busy = {(state.id, state.epoch) for state in states if state.owned}
+    outcomes = yield from _outcomes(endings, done, True)
+    return [
+        Outcome.BUSY if outcome is Outcome.LOST and (e.run_id, e.epoch) in busy else outcome
+        for e, outcome in zip(endings, outcomes, strict=True)
+    ]
+
+
+@statements
 def renew(leases: Sequence[tuple[UUID, int, float]]) -> Steps[list[Renewal]]:
     """Prolong leases by so many seconds each, and tell what became of every one of them."""
     rows = sorted(leases)
-    yield query("renew_leases", b=[(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows])
-    return (yield from _lease_states([(run_id, epoch) for run_id, epoch, _ in rows]))
+    renewed = yield query("renew_leases", b=[(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows])
+    prolonged = {row["run_id"] for row in renewed}
+    states = yield from _lease_states([(run_id, epoch) for run_id, epoch, _ in rows])
+    return [state._replace(renewed=state.owned and state.id in prolonged) for state in states]
 
 
 @reading
@@ -208,13 +225,13 @@ def lease_holders() -> Steps[list[str]]:
 
 
 @transaction
-def crash(dead_workers: Iterable[str], *, limit: int, chance: float) -> Steps[list[tuple[UUID, Status]]]:
-    """Take back what nobody will finish. `chance` in [0, 1) spreads the retries of repeated crashes."""
+def crash(dead_workers: Iterable[str], *, limit: int, chance: float, me: str = "") -> Steps[list[tuple[UUID, Status]]]:
+    """Take back what nobody will finish, but nothing from `me`. `chance` in [0, 1) spreads the retries of many."""
     workers = [(worker,) for worker in dead_workers]
     unit = round(MICROSECONDS * (1 + 0.5 * chance))
     moved: list[tuple[UUID, Status]] = []
     for statement, event in (("crash_runs", EventType.RETRIED), ("give_up_runs", EventType.FAILED)):
-        rows = yield query(statement, w=workers, limit=limit, unit=unit)
+        rows = yield query(statement, w=workers, limit=limit, unit=unit, me=me)
         if rows:
             yield query("log_events", e=[_crash_event(row, event) for row in rows])
         moved += [(row["id"], Status(row["status"])) for row in rows]

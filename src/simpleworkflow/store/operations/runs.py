@@ -26,12 +26,12 @@ class Controlled(NamedTuple):
 
 
 @statements
-def create(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
+def create(runs: Sequence[NewRun], repeated: bool = False) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour."""
-    return (yield from create_rows(runs))
+    return (yield from create_rows(runs, repeated))
 
 
-def create_rows(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowError]]:
+def create_rows(runs: Sequence[NewRun], repeated: bool = False) -> Steps[list[Created | SimpleWorkflowError]]:
     """The same inside somebody's transaction."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     for _ in range(_CREATE_TRIES):
@@ -39,14 +39,14 @@ def create_rows(runs: Sequence[NewRun]) -> Steps[list[Created | SimpleWorkflowEr
         if not todo:
             break
         todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id))
-        answers |= yield from _create_once(todo)
+        answers |= yield from _create_once(todo, repeated)
     busy = IdempotencyConflict(
         "its idempotency key is being changed by others, or by a transaction that yours cannot see"
     )
     return [answers.get(index, busy) for index in range(len(runs))]
 
 
-def _create_once(todo: Sequence[tuple[int, NewRun]]) -> Steps[dict[int, Created | SimpleWorkflowError]]:
+def _create_once(todo: Sequence[tuple[int, NewRun]], repeated: bool) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     made = {row["id"] for row in (yield query("insert_runs", n=[_new_row(run) for _, run in todo]))}
@@ -57,7 +57,7 @@ def _create_once(todo: Sequence[tuple[int, NewRun]]) -> Steps[dict[int, Created 
     left = [item for item in todo if item[0] not in answers]
     if left:
         found = yield query("runs_like", n=[(run.id, run.idempotency_key) for _, run in left])
-        answers |= {index: answer for index, run in left if (answer := _existing(run, found)) is not None}
+        answers |= {index: answer for index, run in left if (answer := _existing(run, found, repeated)) is not None}
         left = [item for item in left if item[0] not in answers]
     if left:
         rows = yield query("get_definitions", d=sorted({(run.type,) for _, run in left}))
@@ -86,7 +86,7 @@ def _new_row(run: NewRun) -> tuple[Any, ...]:
     )
 
 
-def _existing(run: NewRun, found: Sequence[Row]) -> Created | SimpleWorkflowError | None:
+def _existing(run: NewRun, found: Sequence[Row], repeated: bool) -> Created | SimpleWorkflowError | None:
     for row in found:
         by_key = run.idempotency_key is not None and row["idempotency_key"] == run.idempotency_key
         if not by_key and row["id"] != run.id:
@@ -96,7 +96,7 @@ def _existing(run: NewRun, found: Sequence[Row]) -> Created | SimpleWorkflowErro
             return IdempotencyConflict(f"{what} belongs to run {row['id']} of type {row['type']}, not {run.type}")
         if not json.same_json(row["payload_json"], run.payload):
             return IdempotencyConflict(f"{what} belongs to run {row['id']}, which has another payload")
-        return Created(row["id"], False)
+        return Created(row["id"], repeated and row["id"] == run.id)  # made by the try whose answer was lost
     return None
 
 

@@ -107,6 +107,12 @@ SELECT id AS run_id, epoch FROM settled
 -- differs: here too the locks come first, and triggers fire after the last row; no entry disturbs another
 -- like: settle_runs
 
+-- name: settle_free
+-- differs: passes over rows that somebody else has locked, instead of waiting for them
+-- like: settle_runs
+-- replacing: WITH settled AS ( -> WITH free AS MATERIALIZED (SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id FOR NO KEY UPDATE OF r SKIP LOCKED), settled AS (
+-- replacing: WHERE r.id = b.run_id AND -> WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND
+
 -- name: log_settled
 -- differs: settle_runs logs its own events here
 -- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
@@ -132,12 +138,12 @@ WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id FOR 
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
 -- batch: w(worker text)
--- param: limit integer, unit bigint
+-- param: limit integer, unit bigint, me text
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
-  ORDER BY r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+  ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
@@ -160,7 +166,7 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 WITH overdue AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
-  ORDER BY r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+  ORDER BY r.deadline_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
     leased_by = NULL, last_error = 'its deadline passed',
@@ -173,4 +179,5 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 -- like: expire_deadlines
 -- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
+-- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time

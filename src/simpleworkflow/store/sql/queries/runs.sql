@@ -121,6 +121,10 @@ RETURNING id AS run_id, lease_epoch AS epoch
 -- like: settle_runs
 -- each: b
 
+-- name: settle_free
+-- The same where rows can be locked by somebody else (SQLite knows no such thing).
+-- like: settle_runs
+
 -- name: log_settled
 -- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
 INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
@@ -179,9 +183,10 @@ SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
 
 -- name: crash_runs
 -- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
--- later with growing pauses. Type-blind and bounded.
+-- later with growing pauses. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
+-- back its own: it is alive, and after an outage its renewal or its journal is on the way.
 -- batch: w(worker text)
--- param: limit integer, unit bigint
+-- param: limit integer, unit bigint, me text
 UPDATE workflow.workflow_run
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
@@ -191,8 +196,8 @@ SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_unti
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
-  ORDER BY r.id LIMIT :limit)
+    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+  ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: give_up_runs
@@ -213,13 +218,14 @@ SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at 
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
-  ORDER BY r.id LIMIT :limit)
+  ORDER BY r.deadline_at LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: expire_unstarted
 -- like: expire_deadlines
 -- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
+-- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time
 
 -- name: cancel_runs

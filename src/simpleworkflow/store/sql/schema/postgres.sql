@@ -55,6 +55,7 @@ CREATE TABLE workflow.workflow_run (
   payload json NOT NULL DEFAULT 'null'::json,
   CONSTRAINT workflow_run_counts CHECK (((attempt >= 0) AND (crashes >= 0) AND (max_attempts >= 1) AND (lease_epoch >= 0))),
   CONSTRAINT workflow_run_deleted_is_finished CHECK (((deleted_at IS NULL) OR (finished_at IS NOT NULL))),
+  CONSTRAINT workflow_run_instants CHECK ((isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by))),
   CONSTRAINT workflow_run_key CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
   CONSTRAINT workflow_run_leased_has_lease CHECK ((((status = 'leased'::text) = (lease_until IS NOT NULL)) AND ((status = 'leased'::text) = (leased_by IS NOT NULL)))),
   CONSTRAINT workflow_run_pending_is_due CHECK (((status <> 'pending'::text) OR (run_at IS NOT NULL))),
@@ -194,6 +195,12 @@ BEGIN
     IF OLD.finished_at IS NOT NULL AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation', HINT = 'Set status = ''pending'' to run it again.';
+    END IF;
+    IF NOT (OLD.finished_at IS NOT NULL OR NEW.status = 'cancelled'
+            OR (OLD.status IN ('pending', 'paused') AND NEW.status = 'leased')
+            OR (OLD.status = 'leased' AND NEW.status IN ('pending', 'succeeded', 'failed'))) THEN
+      RAISE EXCEPTION 'run % is % and cannot become % by plain SQL', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation', HINT = 'The legal moves are told in docs/sql-contract.md.';
     END IF;
     IF NEW.status = 'leased' THEN
       NEW.lease_epoch := OLD.lease_epoch + 1;

@@ -54,6 +54,7 @@ CREATE TABLE workflow.workflow_run (
   CONSTRAINT workflow_run_type CHECK (length(type) BETWEEN 1 AND 200 AND type !~ '[^A-Za-z0-9_.-]'),
   CONSTRAINT workflow_run_priority CHECK (priority BETWEEN 0 AND 999),
   CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
+  CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by)),
   CONSTRAINT workflow_run_key CHECK (length(idempotency_key) BETWEEN 1 AND 255)
 ) WITH (
   fillfactor = 60,
@@ -135,6 +136,12 @@ BEGIN
     IF OLD.finished_at IS NOT NULL AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation', HINT = 'Set status = ''pending'' to run it again.';
+    END IF;
+    IF NOT (OLD.finished_at IS NOT NULL OR NEW.status = 'cancelled'
+            OR (OLD.status IN ('pending', 'paused') AND NEW.status = 'leased')
+            OR (OLD.status = 'leased' AND NEW.status IN ('pending', 'succeeded', 'failed'))) THEN
+      RAISE EXCEPTION 'run % is % and cannot become % by plain SQL', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation', HINT = 'The legal moves are told in docs/sql-contract.md.';
     END IF;
     IF NEW.status = 'leased' THEN
       NEW.lease_epoch := OLD.lease_epoch + 1;

@@ -52,6 +52,13 @@ CREATE TABLE workflow_run (
   CONSTRAINT workflow_run_priority CHECK (priority BETWEEN 0 AND 999),
   CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   CONSTRAINT workflow_run_key CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+  -- Text and numbers of another shape would compare, sort and expire in ways nobody means.
+  CONSTRAINT workflow_run_id CHECK (
+    length(id) = 36 AND id NOT GLOB '*[^0-9a-f-]*' AND length(replace(id, '-', '')) = 32
+    AND substr(id, 9, 1) || substr(id, 14, 1) || substr(id, 19, 1) || substr(id, 24, 1) = '----'),
+  CONSTRAINT workflow_run_instants CHECK (
+    typeof(run_at) IN ('integer', 'null') AND typeof(deadline_at) IN ('integer', 'null')
+    AND typeof(start_by) IN ('integer', 'null') AND typeof(created_at) = 'integer'),
   CONSTRAINT workflow_run_json CHECK (json_valid(payload))
 );
 

@@ -1,0 +1,32 @@
+"""Questions that several calls of the door ask the database."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from ..model.errors import NotRunnable
+from ..store.operations import workers
+from .engine import Engine
+
+
+async def check_served(engine: Engine, type: str, what: str) -> None:
+    """For require=: has anybody ever served this type, and (what == "worker") does anybody now?"""
+    if not await engine.run(workers.definitions([type])):
+        raise NotRunnable(f"no worker has ever served {type}; check the name, or start a worker that has it")
+    if what == "worker":
+        alive = await engine.run(workers.alive(silence=engine.settings.worker_silence))
+        if not any(worker.serves(type) for worker in alive):
+            raise NotRunnable(f"no live worker serves {type} now; nothing was created")
+
+
+async def finishes_within(engine: Engine, run_id: UUID, limit: float | None) -> bool:
+    """Whether the run finishes before so many seconds have passed (None: however long it takes)."""
+    waiting = asyncio.ensure_future(engine.call(lambda: engine.waiters.finished(run_id)))
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=limit)
+        if done:
+            waiting.result()
+        return bool(done)
+    finally:
+        waiting.cancel()

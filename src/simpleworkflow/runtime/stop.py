@@ -1,0 +1,15 @@
+"""Why an execution is stopped."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Stop(Enum):
+    """Why an execution is being stopped, and so how it ends."""
+
+    LOST = "lost"
+    HELD = "held"
+    DRAIN = "drain"
+    DEADLINE = "deadline"
+    SUSPEND = "suspend"

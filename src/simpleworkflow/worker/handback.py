@@ -1,0 +1,58 @@
+"""Giving runs back, and looking at others: the small errands of a worker that need nothing but the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+from ..model import failure, moves
+from ..model.errors import StoreUnavailable
+from ..model.moves import Ending
+from ..model.records import Lease, Run
+from ..store import Ledger
+from ..store.operations import leases, runs
+from .holdings import Holdings
+
+log = logging.getLogger("simpleworkflow.worker")
+
+
+async def hand_back(ledger: Ledger, endings: Sequence[Ending], timeout: float) -> None:
+    """Release what this worker will not finish; a database that is away finds out when the leases run out."""
+    try:
+        if endings:
+            await ledger.run(leases.settle(endings), timeout=timeout)
+    except StoreUnavailable as error:
+        log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)
+
+
+async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings, timeout: float) -> None:
+    """A claim that was cut off by a stop may have leased runs that nobody here knows."""
+    try:
+        leased = await ledger.run(leases.leased_by(worker_id), timeout=timeout)
+    except StoreUnavailable as error:
+        log.warning("what is leased to this worker could not be looked at: %s", error)
+        return
+    await hand_back(ledger, [moves.release_stranger(*one) for one in leased if one[0] not in holdings], timeout)
+
+
+async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException) -> None:
+    """The database refuses its ending for good; executing it again would end the same way: an operator must see it."""
+    try:
+        reason = f"the database refused its ending: {failure.one_line(error)}"
+        await ledger.run(runs.hold([lease.id], reason))
+        await ledger.run(leases.settle([moves.release(lease, elapsed=None)]))
+    except Exception:
+        log.exception("run %s could not be held; its lease will run out", lease.id)
+
+
+async def look_up(ledger: Ledger, run_id: UUID) -> Run | None:
+    """Patient, as the journal is: a database that is away is no failure of the run that asks."""
+    while True:
+        try:
+            (run,) = await ledger.run(runs.get([run_id]))
+            return run
+        except StoreUnavailable as error:
+            log.warning("run %s cannot be looked up: %s", run_id, error)
+            await asyncio.sleep(1.0)
