@@ -293,21 +293,22 @@ def test_migrations_go_up_and_down_and_say_where_they_are(bare_url: str, tmp_pat
 
     before = migrate("status", "--json")
     assert before.returncode == 1, "something is missing"
-    assert [one["applied"] for one in json.loads(before.stdout)] == [None]
+    assert {one["applied"] for one in json.loads(before.stdout)} == {None}
     assert "0001_runs  not applied" in migrate("status").stdout
 
-    assert migrate("up").stdout == "applied 0001_runs\n"
+    assert migrate("up").stdout == "applied 0001_runs\napplied 0002_steps\n"
     assert migrate("up").stdout == "nothing to apply; the database is up to date\n"
     after = migrate("status", "--json")
     assert after.returncode == 0
-    (one,) = json.loads(after.stdout)
-    assert (one["version"], one["name"]) == ("0001", "runs")
-    assert one["applied"].startswith("20")
+    first, second = json.loads(after.stdout)
+    assert [(one["version"], one["name"]) for one in (first, second)] == [("0001", "runs"), ("0002", "steps")]
+    assert first["applied"].startswith("20")
 
     refused = migrate("down", stdin="n\n")
     assert refused.returncode == 1
     assert "This drops tables together with their data" in refused.stdout
     assert migrate("status").returncode == 0
+    assert migrate("down", "--yes").stdout == "took back 0002_steps\n"
     assert migrate("down", "--yes").stdout == "took back 0001_runs\n"
     assert migrate("down", "--yes").stdout == "nothing to take back\n"
     assert migrate("status").returncode == 1

@@ -27,10 +27,11 @@ from ..model.errors import (
     SimpleWorkflowError,
     StoreUnavailable,
 )
-from ..model.names import check_key, check_type, span_of_prefix
+from ..model.names import check_type, span_of_prefix
 from ..model.payload import encode
 from ..model.records import Count, Created, Event, NewRun, Run, Signal, WorkerInfo
 from ..model.states import Status
+from ..runtime.branches import check_name
 from ..runtime.hints import Hint
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
@@ -319,7 +320,7 @@ class Client:
         """
         signal_id = new_id() if id is None else run_uuid(id)
         text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
-        await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_key(name, "signal name"), text))
+        await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_name(name, "signal"), text))
         await self._engine.tell(Hint.CONTROL)
         await self._engine.tell(Hint.READY)
         return signal_id

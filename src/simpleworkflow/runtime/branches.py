@@ -62,11 +62,11 @@ class Branch:
         return Branch(path, root=self.root, unordered=unordered or self.unordered)
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, what: str = "step") -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise InvalidName(f"{str(name)[:40]!r} cannot name a step; use 1 to {LONGEST_NAME} printable characters")
+        raise InvalidName(f"{str(name)[:40]!r} cannot name a {what}; use 1 to {LONGEST_NAME} printable characters")
     if "#" in name or "/" in name:
-        raise InvalidName(f"{name[:40]!r} cannot name a step: # and / mark places inside a run")
+        raise InvalidName(f"{name[:40]!r} cannot name a {what}: # and / mark places inside a run")
     return name
 
 

@@ -35,10 +35,11 @@ class Hinter:
         self._ledger = ledger
         self._kinds: set[Hint] = set()
         self._sender: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)
-        if self._sender is None:
+        if self._sender is None and not self._stopped:
             self._sender = asyncio.get_running_loop().create_task(
                 self._send(), name="simpleworkflow-hints", context=contextvars.Context()
             )
@@ -54,8 +55,9 @@ class Hinter:
             self._sender = None
 
     async def stop(self) -> None:
-        """Let the last hints out, but do not wait long for them."""
-        if self._sender is not None:
-            await asyncio.wait({self._sender}, timeout=0.5)
-        if self._sender is not None:
-            self._sender.cancel()
+        """Let the last hints out, but do not wait long for them; later ones are not sent."""
+        self._stopped = True
+        sender = self._sender
+        if sender is not None and not (await asyncio.wait({sender}, timeout=0.5))[0]:
+            sender.cancel()
+            await asyncio.wait({sender}, timeout=1.0)

@@ -1,0 +1,1 @@
+"""Durable functions: steps, waits, signals, children."""
