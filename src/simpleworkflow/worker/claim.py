@@ -8,7 +8,6 @@ took their process down (suspects) are taken one at a time.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -51,6 +50,8 @@ class Claimer:
         self._lanes: list[Lane] = []
         self._cursor = _START
         self._looked = 0.0
+        self._served: dict[int, str] = {}
+        self._served_suspects: dict[int, str] = {}
 
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
@@ -68,7 +69,7 @@ class Claimer:
             await self._look()
         taken: list[Lease] = []
         left = dict(room)
-        for group in _groups(self._in_turn(self._lanes), left):
+        for group in _groups(self._in_turn(self._lanes, self._served), left):
             capped = left.get(group[0].type)
             wanted = limit - len(taken) if capped is None else min(capped, limit - len(taken))
             if wanted <= 0:
@@ -91,7 +92,7 @@ class Claimer:
             lanes, after = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES, suspects=True))
             lanes = [lane for lane in lanes if room.get(lane.type, 1) > 0]
             if lanes:
-                return await self._take(self._in_turn(lanes), 1, suspects=True)
+                return await self._take(self._in_turn(lanes, self._served_suspects), 1, suspects=True)
         return []
 
     async def _look(self) -> None:
@@ -113,10 +114,16 @@ class Claimer:
         self._lanes = lanes
         self._looked = monotonic()
 
-    def _in_turn(self, lanes: list[Lane]) -> list[Lane]:
-        """Serving order: by priority, and among equals by lot."""
-        shuffled = random.sample(lanes, len(lanes))
-        return sorted(shuffled, key=lambda lane: lane.priority)
+    def _in_turn(self, lanes: list[Lane], served: dict[int, str]) -> list[Lane]:
+        """Serving order: by priority, and among equals the one after the one that went first the last time."""
+        ordered: list[Lane] = []
+        for priority in sorted({lane.priority for lane in lanes}):
+            equals = sorted(lane for lane in lanes if lane.priority == priority)
+            last = served.get(priority, "")
+            start = next((index for index, lane in enumerate(equals) if lane.type > last), 0)
+            served[priority] = equals[start].type
+            ordered += equals[start:] + equals[:start]
+        return ordered
 
     async def _take(self, lanes: list[Lane], limit: int, *, suspects: bool = False) -> list[Lease]:
         offers = [self._offer(lane) for lane in lanes]
