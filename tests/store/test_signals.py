@@ -8,7 +8,7 @@ the run has finished. The PostgreSQL tests at the end hold either side up in the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,9 +21,9 @@ from support.ledger import (
     check_path,
     claim,
     create,
-    eventually,
     failed,
     flush,
+    held_up,
     history,
     leased,
     new,
@@ -45,7 +45,6 @@ from simpleworkflow.model.moves import Outcome, Record
 from simpleworkflow.model.records import Lease, Signal
 from simpleworkflow.model.states import Status, StepKind
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.drivers import postgres as postgres_driver
 from simpleworkflow.store.drivers.borrowed import run_on
 from simpleworkflow.store.operations import leases, runs, steps
 
@@ -441,32 +440,6 @@ async def test_no_signal_is_lost_between_reading_and_pausing(ledger: Ledger, raw
 
 
 # The statement that was already under way (PostgreSQL; SQLite has one writer at a time)
-
-
-@pytest.fixture
-async def pg(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, Raw]]:
-    """Sessions that wait as long as it takes, so that it is the waiting statement itself which must look again."""
-    monkeypatch.setitem(postgres_driver._SESSION, "lock_timeout", "60s")
-    ledger, raw = open_ledger(postgres_url), Raw(postgres_url)
-    yield ledger, raw
-    raw.close()
-    await ledger.close()
-
-
-@pytest.fixture
-def other(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another session, with a transaction of its own that tests commit or take back."""
-    with psycopg.connect(postgres_url) as connection:
-        yield connection
-        connection.rollback()
-
-
-async def held_up(raw: Raw, other: psycopg.Connection[Any], work: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Start the work and prove that it stands behind a lock of the other session."""
-    task = asyncio.ensure_future(work)
-    await eventually(lambda: task.done() or raw.waiters(other), "it waits for the other session")
-    assert not task.done()
-    return task
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])

@@ -8,8 +8,7 @@ there, behind that very session, is read from the server, not assumed.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -24,10 +23,10 @@ from support.ledger import (
     claim,
     create,
     define,
-    eventually,
     failed,
     flush,
     get,
+    held_up,
     history,
     leased,
     new,
@@ -49,8 +48,7 @@ from simpleworkflow.model.errors import IdempotencyConflict, NotRunnable, StoreE
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import Status, StepKind, StepStatus
-from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.drivers import postgres as postgres_driver
+from simpleworkflow.store import Ledger
 from simpleworkflow.store.drivers.borrowed import run_on
 from simpleworkflow.store.operations import leases, runs, steps, workers
 
@@ -716,32 +714,6 @@ async def test_one_bad_entry_fails_its_flush_and_writes_nothing_at_all(ledger: L
 
 
 # The statement that was already under way (PostgreSQL; SQLite has one writer at a time)
-
-
-@pytest.fixture
-async def pg(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Ledger, Raw]]:
-    """Sessions that wait as long as it takes, so that it is the waiting statement itself which must look again."""
-    monkeypatch.setitem(postgres_driver._SESSION, "lock_timeout", "60s")
-    ledger, raw = open_ledger(postgres_url), Raw(postgres_url)
-    yield ledger, raw
-    raw.close()
-    await ledger.close()
-
-
-@pytest.fixture
-def other(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another session, with a transaction of its own that tests commit or take back."""
-    with psycopg.connect(postgres_url) as connection:
-        yield connection
-        connection.rollback()
-
-
-async def held_up(raw: Raw, other: psycopg.Connection[Any], work: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Start the work and prove that it stands behind a lock of the other session."""
-    task = asyncio.ensure_future(work)
-    await eventually(lambda: task.done() or raw.waiters(other), "it waits for the other session")
-    assert not task.done()
-    return task
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -293,3 +293,11 @@ async def eventually(met: Callable[[], Any], what: str, seconds: float = 30.0) -
 def repeated(operation: Operation[T]) -> Operation[T]:
     """The operation as a driver repeats it when an earlier try may have committed unseen."""
     return Operation(operation.name, operation.mode, lambda: operation.steps(repeated=True), False)
+
+
+async def held_up(raw: Raw, other: psycopg.Connection[Any], work: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Start the work and prove that it stands behind a lock of the other session."""
+    task = asyncio.ensure_future(work)
+    await eventually(lambda: task.done() or raw.waiters(other), "it waits for the other session")
+    assert not task.done()
+    return task
