@@ -44,11 +44,6 @@ class Settings:
         if self.lease < 0.3:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
 
-    @property
-    def renew_after(self) -> float:
-        """A lease younger than this is not renewed yet: two more tries fit before it ends."""
-        return self.lease / 3
-
 
 def default_url() -> str:
     return os.environ.get(URL_VARIABLE) or DEFAULT_URL

@@ -164,9 +164,6 @@ class History:
     signals: list[Signal]
 
 
-NO_HISTORY = History({}, [])
-
-
 class Renewal(NamedTuple):
     """What a renewal learned about one lease."""
 
