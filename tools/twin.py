@@ -26,7 +26,7 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Run, Signal, WorkerInfo
+from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
@@ -77,7 +77,8 @@ def main() -> None:
 
 
 def generate() -> str:
-    client = _class(SOURCE / "client.py", "Client")
+    parts = {"base": "Base", "looking": "Looking", "control": "Control", "client": "Client"}
+    client = [_class(SOURCE / f"{file}.py", name) for file, name in parts.items()]
     handle = _class(SOURCE / "handle.py", "RunHandle")
     text = HEADER + "\n".join(_handle_class(handle)) + "\n\n" + "\n".join(_client_class(client)) + "\n"
     formatted = subprocess.run(
@@ -124,7 +125,7 @@ def _handle_class(source: ast.ClassDef) -> list[str]:
     return lines
 
 
-def _client_class(source: ast.ClassDef) -> list[str]:
+def _client_class(sources: list[ast.ClassDef]) -> list[str]:
     lines = [
         "class SyncClient(_Blocking):",
         '    """The blocking twin of Client."""',
@@ -149,7 +150,7 @@ def _client_class(source: ast.ClassDef) -> list[str]:
         "                return",
         "            yield item",
     ]
-    for method in source.body:
+    for method in (method for source in sources for method in source.body):
         if isinstance(method, ast.AsyncFunctionDef) and not method.name.startswith("_"):
             lines += _method(method, "self._client")
     return lines

@@ -48,10 +48,11 @@ from .model.errors import (
     StoreError,
     StoreUnavailable,
 )
-from .model.records import Event, Run, Signal
+from .model.records import Event, Happening, Run, Signal
 from .model.retry import Retry
 from .model.states import EventType, Status
 from .runtime.context import ChildHandle, Context, SyncContext
+from .runtime.races import Winner
 from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
 
@@ -73,6 +74,7 @@ __all__ = [
     "Event",
     "EventType",
     "ExecutionStopped",
+    "Happening",
     "IdempotencyConflict",
     "InvalidDuration",
     "InvalidFilter",
@@ -109,6 +111,7 @@ __all__ = [
     "StoreUnavailable",
     "SyncContext",
     "SyncRunHandle",
+    "Winner",
     "Workflow",
     "step",
     "step_info",

@@ -99,6 +99,7 @@ class App(Client):
         concurrency: int | None = None,
         dead_letter: str | None = None,
         on_cancel: str | None = None,
+        on_exhausted: Literal["fail", "hold"] = "fail",
     ) -> Decorator:
         """Make a function a workflow: `async def f(ctx: Context, order: Order) -> Receipt`, or `def` with SyncContext.
 
@@ -109,11 +110,12 @@ class App(Client):
         concurrency: at most so many at a time in one worker process.
         dead_letter: a workflow that is started with the story of each run that ends failed.
         on_cancel: a workflow that is started when a run is cancelled, with its id and payload.
+        on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
         """
         if callable(name):
             raise InvalidWorkflow("write @app.workflow() or @app.workflow('domain.action.v1'), with parentheses")
         caller = sys._getframe(1).f_locals
-        options = Options(retry, timeout, lease, concurrency, dead_letter, on_cancel)
+        options = Options(retry, timeout, lease, concurrency, dead_letter, on_cancel, on_exhausted)
 
         def decorate(handler: Any) -> Workflow[Any, Any]:
             workflow = make_workflow(name, handler, options, caller)

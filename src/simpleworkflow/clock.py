@@ -3,13 +3,18 @@
 Three clocks, never mixed: `wall` dates things on SQLite, where the host's clock is the store's clock and tests may own
 it (PostgreSQL uses its own now()); `monotonic` measures how long something took and fences leases locally;
 `new_id` needs milliseconds for time-ordered identities.
+
+Durable waits that stay in memory ask a `Clock` too, for their timers and for how much has passed: a test that owns the
+clock owns them with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -20,9 +25,21 @@ _MICROSECOND = timedelta(microseconds=1)
 monotonic = time.monotonic
 
 
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
 class Clock(Protocol):
     def wall(self) -> int:
         """Microseconds since 1970, UTC."""
+        ...
+
+    def passed(self) -> float:
+        """Seconds since some fixed moment; only differences mean anything."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call back in the running event loop when so much time has passed."""
         ...
 
 
@@ -30,18 +47,76 @@ class SystemClock:
     def wall(self) -> int:
         return time.time_ns() // 1_000
 
+    def passed(self) -> float:
+        return monotonic()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
 
 class ManualClock:
-    """A clock that a test owns: it moves only when told to."""
+    """A clock that a test owns: it moves only when told to, and timers ring when it does."""
 
     def __init__(self, start: datetime = datetime(2030, 1, 1, tzinfo=UTC)) -> None:
         self._now = to_micros(start)
+        self._timers: set[_ManualTimer] = set()
+        self._guard = threading.Lock()
 
     def wall(self) -> int:
         return self._now
 
+    def passed(self) -> float:
+        return self._now / 1_000_000
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        timer = _ManualTimer(self, self._now + to_us(seconds), callback, asyncio.get_running_loop())
+        with self._guard:
+            self._timers.add(timer)
+        if seconds <= 0:
+            self.advance(0)
+        return timer
+
     def advance(self, seconds: float) -> None:
-        self._now += round(seconds * 1_000_000)
+        self._now += to_us(seconds)
+        with self._guard:
+            due = sorted((timer for timer in self._timers if timer.due <= self._now), key=lambda timer: timer.due)
+            self._timers.difference_update(due)
+        for timer in due:
+            timer.ring()
+
+    def next_timer(self) -> int | None:
+        """When the next timer rings, in microseconds since 1970."""
+        with self._guard:
+            return min((timer.due for timer in self._timers), default=None)
+
+    def forget(self, timer: _ManualTimer) -> None:
+        with self._guard:
+            self._timers.discard(timer)
+
+
+class _ManualTimer:
+    def __init__(
+        self, clock: ManualClock, due: int, callback: Callable[[], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.due = due
+        self._clock = clock
+        self._callback: Callable[[], object] | None = callback
+        self._loop = loop
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._clock.forget(self)
+
+    def ring(self) -> None:
+        """From any thread: the callback runs in the loop that asked for it."""
+        try:
+            self._loop.call_soon_threadsafe(self._call)
+        except RuntimeError:
+            pass  # that loop has ended
+
+    def _call(self) -> None:
+        if self._callback is not None:
+            self._callback()
 
 
 def to_us(seconds: float) -> int:

@@ -20,6 +20,7 @@ ENDINGS = {
     "succeed": moves.succeed(lease(), "1", elapsed=1.5),
     "fail": moves.fail(lease(), "{}", "boom", elapsed=1.5),
     "retry": moves.retry(lease(), "{}", "boom", delay=3, elapsed=1.5),
+    "exhaust": moves.exhaust(lease(), "{}", "boom", elapsed=1.5),
     "release": moves.release(lease(), elapsed=1.5),
     "overrun": moves.overrun(lease(), "{}", "late", elapsed=1.5),
 }
@@ -92,7 +93,7 @@ def test_a_pause_gives_up_the_lease_and_can_be_claimed() -> None:
 
 
 def test_only_failures_burn_an_attempt() -> None:
-    assert {name for name, ending in ENDINGS.items() if ending.burns} == {"fail", "retry"}
+    assert {name for name, ending in ENDINGS.items() if ending.burns} == {"exhaust", "fail", "retry"}
 
 
 def test_an_ending_remembers_that_a_parent_must_be_woken() -> None:

@@ -19,6 +19,7 @@ from support.ledger import (
     check_invariants,
     claim,
     create,
+    exhausted,
     failed,
     flush,
     leased,
@@ -36,14 +37,16 @@ from support.postgres import Server
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.moves import MOVES, Needs, Outcome
+from simpleworkflow.model.records import Definition
 from simpleworkflow.model.states import OPEN, Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, workers
 
 BY_JOURNAL: dict[str, Callable[[Any], Any]] = {
     "succeed": succeeded,
     "fail": failed,
     "retry": retried,
+    "exhaust": exhausted,
     "release": released,
     "pause": paused,
     "overrun": overran,
@@ -92,14 +95,16 @@ def prepare(raw: Raw, run_id: UUID, move: str, credential: str) -> None:
         raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(5)} WHERE id = ?", run_id)
     if move == "resume":
         raw.sql(f"UPDATE workflow.workflow_run SET held_at = {raw.now} WHERE id = ?", run_id)
-    if move in {"crash", "give_up"}:
-        raw.put(run_id, max_attempts=1 if move == "give_up" else 9)
+    if move in {"crash", "give_up", "hold_spent"}:
+        raw.put(run_id, max_attempts=9 if move == "crash" else 1)
     if credential == "ended":
         raw.age(run_id, 60, "lease_until")
 
 
 async def perform(ledger: Ledger, move: str, run_id: UUID, type: str, epoch: int) -> bool:
     """Make the move as its performer would; did it say that it moved?"""
+    if move == "hold_spent":
+        await ledger.run(workers.define([Definition(type, on_exhausted="hold")]))
     if move in BY_JOURNAL:
         return await flush(ledger, BY_JOURNAL[move](stub(run_id, epoch))) == [Outcome.DONE]
     if move in BY_CONTROL:
@@ -111,6 +116,7 @@ async def perform(ledger: Ledger, move: str, run_id: UUID, type: str, epoch: int
         "claim": lambda: _claimed(ledger, run_id, type),
         "crash": lambda: _swept(ledger, run_id, Status.PENDING),
         "give_up": lambda: _swept(ledger, run_id, Status.FAILED),
+        "hold_spent": lambda: _swept(ledger, run_id, Status.PENDING),
         "expire": lambda: _expired(ledger, run_id),
     }
     return await others[move]()
@@ -154,13 +160,14 @@ async def test_a_move_lands_exactly_when_the_law_allows_it(
         assert told == []
         return
     law = MOVES[move]
-    assert told[-1] == law.event
     woken = ["woken"] if (state, move) == (Status.PAUSED, "claim") else []
-    assert [event for event in told if event != "started"] == [*woken, law.event]
+    held = ["held"] if move in {"exhaust", "hold_spent"} else []
+    assert [event for event in told if event != "started"] == [*woken, law.event, *held]
+    assert (after["held_at"] is not None) == (move == "hold" or bool(held))
     assert after["status"] == (state if law.targets == OPEN else next(iter(law.targets)))
     assert after["lease_epoch"] == before["lease_epoch"] + (1 if move == "claim" else 0)
     assert after["version"] > before["version"]
 
 
 def test_the_matrix_knows_every_move_of_the_law() -> None:
-    assert set(PERFORMED) == set(BY_JOURNAL) | set(BY_CONTROL) | {"claim", "crash", "give_up", "expire"}
+    assert set(PERFORMED) == set(BY_JOURNAL) | set(BY_CONTROL) | {"claim", "crash", "give_up", "hold_spent", "expire"}

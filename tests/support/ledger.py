@@ -94,7 +94,8 @@ class Raw:
         return self.sql("SELECT * FROM workflow.workflow_step WHERE run_id = ? ORDER BY step_id", run_id)
 
     def signals(self, run_id: UUID) -> list[dict[str, Any]]:
-        return self.sql("SELECT * FROM workflow.workflow_signal WHERE run_id = ? ORDER BY seq", run_id)
+        tie = ", rowid" if self.is_sqlite else ""
+        return self.sql(f"SELECT * FROM workflow.workflow_signal WHERE run_id = ? ORDER BY seq{tie}", run_id)
 
     def everything(self) -> list[list[dict[str, Any]]]:
         """All that the database holds of runs, for tests which say that nothing was written."""
@@ -196,6 +197,10 @@ def retried(lease: Any, delay: float = 0.0) -> Ending:
     return moves.retry(lease, ERROR, "boom", delay=delay, elapsed=0.01)
 
 
+def exhausted(lease: Any) -> Ending:
+    return moves.exhaust(lease, ERROR, "boom", elapsed=0.01)
+
+
 def released(lease: Any) -> Ending:
     return moves.release(lease, elapsed=0.01)
 
@@ -255,7 +260,7 @@ def check_path(events: Iterable[str]) -> Status | None:
 
 
 def _next_states(state: Status | None, event: EventType) -> set[Status | None]:
-    if event in {EventType.STARTED, EventType.HEARTBEAT}:
+    if event in {EventType.STARTED, EventType.HEARTBEAT, EventType.STEP_RETRIED}:
         return {state} if state is Status.LEASED else set()
     if event is EventType.DELETED:
         return {state} if state in TERMINAL else set()

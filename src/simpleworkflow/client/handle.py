@@ -8,8 +8,9 @@ from uuid import UUID
 from ..model.duration import Duration
 from ..model.errors import RunCancelled, RunFailed, RunTimedOut
 from ..model.payload import decode
-from ..model.records import Event, Run
+from ..model.records import Event, Happening, Run
 from ..model.states import Status
+from .inside import child_result, workflow_here
 
 if TYPE_CHECKING:
     from .client import Client
@@ -34,6 +35,10 @@ class RunHandle(Generic[O]):
         Raises RunFailed, RunCancelled or RunTimedOut when it ended otherwise, and ResultTimeout, whose message says
         what the run is doing, when it has not finished in time (the run goes on).
         """
+        here = workflow_here(self._client._parsed)
+        if here is not None and self.id in here.durable.types:
+            awaited: O = await child_result(here, self.id, self._output_type, timeout)
+            return awaited
         run = await self._client.wait(self.id, timeout=timeout)
         if run.status is Status.SUCCEEDED:
             what = f"result of run {run.id}"
@@ -49,6 +54,14 @@ class RunHandle(Generic[O]):
     async def events(self) -> list[Event]:
         """Its audit trail, oldest first."""
         return await self._client.events(self.id)
+
+    async def history(self) -> list[Happening]:
+        """Everything that happened to it, in order."""
+        return await self._client.history(self.id)
+
+    async def read(self, name: str, as_type: Any = Any) -> Any:
+        """The newest value it has published under that name; None when it has not yet."""
+        return await self._client.read(self.id, name, as_type)
 
     async def signal(self, name: str, payload: Any = None) -> UUID:
         """Send it a message; AlreadyFinished when it has ended."""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Run, Signal, WorkerInfo
+from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
@@ -84,6 +84,14 @@ class SyncRunHandle(_Blocking, Generic[O]):
         """Its audit trail, oldest first."""
         return self._block(self._handle.events())
 
+    def history(self) -> list[Happening]:
+        """Everything that happened to it, in order."""
+        return self._block(self._handle.history())
+
+    def read(self, name: str, as_type: Any = Any) -> Any:
+        """The newest value it has published under that name; None when it has not yet."""
+        return self._block(self._handle.read(name, as_type))
+
     def signal(self, name: str, payload: Any = None) -> UUID:
         """Send it a message; AlreadyFinished when it has ended."""
         return self._block(self._handle.signal(name, payload))
@@ -135,6 +143,123 @@ class SyncClient(_Blocking):
             if not more:
                 return
             yield item
+
+    def check(self) -> None:
+        """Reach the database and make sure that its tables fit; a SQLite file is migrated on the spot."""
+        self._block(self._client.check())
+
+    def migrate(self) -> list[str]:
+        """Bring the tables up to this version; says what was applied."""
+        return self._block(self._client.migrate())
+
+    def migrate_down(self, count: int = 1) -> list[str]:
+        """Take back the newest migrations, with their data."""
+        return self._block(self._client.migrate_down(count))
+
+    def migration_status(self) -> list[Applied]:
+        """Every migration of this version, and when it was applied."""
+        return self._block(self._client.migration_status())
+
+    def close(self) -> None:
+        """Close connections. The next call opens them again."""
+        self._client._shut()
+
+    def get(self, run_id: RunId) -> Run:
+        """The run as it is now; RunNotFound when there is none."""
+        return self._block(self._client.get(run_id))
+
+    def runs(
+        self,
+        *,
+        type: str | None = None,
+        prefix: str | None = None,
+        status: str | Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        idempotency_key: str | None = None,
+        with_deleted: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Run]:
+        """Runs, newest first, fetched a page at a time; filters combine."""
+        yield from self._iterate(
+            self._client.runs(
+                type=type,
+                prefix=prefix,
+                status=status,
+                since=since,
+                until=until,
+                idempotency_key=idempotency_key,
+                with_deleted=with_deleted,
+                limit=limit,
+            )
+        )
+
+    def events(self, run_id: RunId) -> list[Event]:
+        """A run's audit trail, oldest first; RunNotFound when there is no such run."""
+        return self._block(self._client.events(run_id))
+
+    def history(self, run_id: RunId) -> list[Happening]:
+        """Everything that happened to a run, in order, in the words of the workflow_history view."""
+        return self._block(self._client.history(run_id))
+
+    def read(self, run_id: RunId, name: str, as_type: Any = Any) -> Any:
+        """The newest value that the run has published under that name (ctx.publish); None when it has not yet."""
+        return self._block(self._client.read(run_id, name, as_type))
+
+    def signals(self, run_id: RunId) -> list[Signal]:
+        """The signals a run was sent, oldest first; consumed_at tells which it has taken."""
+        return self._block(self._client.signals(run_id))
+
+    def events_since(self, instant: datetime, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """One page of everybody's audit trail; go on with after=the last id you saw."""
+        return self._block(self._client.events_since(instant, after=after, limit=limit))
+
+    def counts(self) -> list[Count]:
+        """How many runs there are of each type and status."""
+        return self._block(self._client.counts())
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers heard of lately."""
+        return self._block(self._client.workers())
+
+    def explain(self, run_id: RunId) -> str:
+        """One sentence: what the run is doing, or what it waits for."""
+        return self._block(self._client.explain(run_id))
+
+    def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
+        """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
+        return self._block(self._client.wait(run_id, timeout=timeout))
+
+    def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
+        return self._block(self._client.cancel(run_id, reason=reason))
+
+    def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+        """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
+
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        """
+        return self._block(self._client.signal(run_id, name, payload, id=id))
+
+    def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Stop it from going on until resumed; a running one is handed back by its worker."""
+        return self._block(self._client.hold(run_id, reason=reason))
+
+    def resume(self, run_id: RunId) -> Run:
+        """Lift a hold, nothing else."""
+        return self._block(self._client.resume(run_id))
+
+    def retry(self, run_id: RunId) -> Run:
+        """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""
+        return self._block(self._client.retry(run_id))
+
+    def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
+        return self._block(self._client.delete(run_id, reason=reason))
+
+    def enable(self, name: str, is_enabled: bool = True) -> None:
+        """Allow or refuse triggers and claims of a type; runs that are under way go on."""
+        self._block(self._client.enable(name, is_enabled))
 
     @overload
     def trigger(self, workflow: Workflow[None, O], /, **options: Unpack[TriggerOptions]) -> SyncRunHandle[O]: ...
@@ -202,112 +327,3 @@ class SyncClient(_Blocking):
     ) -> Any:
         """Trigger, wait, and return the output."""
         return self._block(self._client.run(workflow, input, timeout=timeout, **options))
-
-    def get(self, run_id: RunId) -> Run:
-        """The run as it is now; RunNotFound when there is none."""
-        return self._block(self._client.get(run_id))
-
-    def runs(
-        self,
-        *,
-        type: str | None = None,
-        prefix: str | None = None,
-        status: str | Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        idempotency_key: str | None = None,
-        with_deleted: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine."""
-        yield from self._iterate(
-            self._client.runs(
-                type=type,
-                prefix=prefix,
-                status=status,
-                since=since,
-                until=until,
-                idempotency_key=idempotency_key,
-                with_deleted=with_deleted,
-                limit=limit,
-            )
-        )
-
-    def events(self, run_id: RunId) -> list[Event]:
-        """A run's audit trail, oldest first; RunNotFound when there is no such run."""
-        return self._block(self._client.events(run_id))
-
-    def events_since(self, instant: datetime, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """One page of everybody's audit trail; go on with after=the last id you saw."""
-        return self._block(self._client.events_since(instant, after=after, limit=limit))
-
-    def counts(self) -> list[Count]:
-        """How many runs there are of each type and status."""
-        return self._block(self._client.counts())
-
-    def workers(self) -> list[WorkerInfo]:
-        """The workers heard of lately."""
-        return self._block(self._client.workers())
-
-    def explain(self, run_id: RunId) -> str:
-        """One sentence: what the run is doing, or what it waits for."""
-        return self._block(self._client.explain(run_id))
-
-    def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
-        """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
-        return self._block(self._client.wait(run_id, timeout=timeout))
-
-    def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
-        """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        return self._block(self._client.cancel(run_id, reason=reason))
-
-    def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
-        """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
-
-        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
-        """
-        return self._block(self._client.signal(run_id, name, payload, id=id))
-
-    def signals(self, run_id: RunId) -> list[Signal]:
-        """The signals a run was sent, oldest first; consumed_at tells which it has taken."""
-        return self._block(self._client.signals(run_id))
-
-    def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
-        """Stop it from going on until resumed; a running one is handed back by its worker."""
-        return self._block(self._client.hold(run_id, reason=reason))
-
-    def resume(self, run_id: RunId) -> Run:
-        """Lift a hold, nothing else."""
-        return self._block(self._client.resume(run_id))
-
-    def retry(self, run_id: RunId) -> Run:
-        """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""
-        return self._block(self._client.retry(run_id))
-
-    def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
-        """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        return self._block(self._client.delete(run_id, reason=reason))
-
-    def enable(self, name: str, is_enabled: bool = True) -> None:
-        """Allow or refuse triggers and claims of a type; runs that are under way go on."""
-        self._block(self._client.enable(name, is_enabled))
-
-    def check(self) -> None:
-        """Reach the database and make sure that its tables fit; a SQLite file is migrated on the spot."""
-        self._block(self._client.check())
-
-    def migrate(self) -> list[str]:
-        """Bring the tables up to this version; says what was applied."""
-        return self._block(self._client.migrate())
-
-    def migrate_down(self, count: int = 1) -> list[str]:
-        """Take back the newest migrations, with their data."""
-        return self._block(self._client.migrate_down(count))
-
-    def migration_status(self) -> list[Applied]:
-        """Every migration of this version, and when it was applied."""
-        return self._block(self._client.migration_status())
-
-    def close(self) -> None:
-        """Close connections. The next call opens them again."""
-        self._client._shut()

@@ -110,9 +110,11 @@ class NotRunnable(SimpleWorkflowError):
 class RunEnded(SimpleWorkflowError):
     """The run ended without a result."""
 
-    def __init__(self, message: str | None = None, *, run: Any = None) -> None:
+    def __init__(self, message: str | None = None, *, run: Any = None, step_id: str = "") -> None:
         super().__init__(message)
         self.run = run
+        self.step_id = step_id
+        """Where a workflow waited for this run as its child."""
 
 
 class RunFailed(RunEnded):
@@ -148,17 +150,26 @@ class RetryAfter(SimpleWorkflowError):
 class StepFailed(SimpleWorkflowError):
     """A step has spent its attempts; its error is on record and is the same on every replay."""
 
-    def __init__(self, message: str | None = None, *, step: str = "", error: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, step: str = "", step_id: str = "", error: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.step = step
+        self.step_id = step_id
         self.error = error or {}
 
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the step said that trying again would not help."""
+        return bool(self.error.get("permanent"))
+
     @classmethod
-    def recorded(cls, step: str, error_json: str | None) -> StepFailed:
+    def recorded(cls, step: str, step_id: str, error_json: str | None) -> StepFailed:
         from .payload import decode
 
         error = decode(error_json or "{}", what="error")
-        return cls(f"step {step} failed: {error.get('type')}: {error.get('message')}", step=step, error=error)
+        told = f"step {step} failed: {error.get('type')}: {error.get('message')}"
+        return cls(told, step=step, step_id=step_id, error=error)
 
 
 class StepTimeout(SimpleWorkflowError, TimeoutError):
@@ -167,6 +178,10 @@ class StepTimeout(SimpleWorkflowError, TimeoutError):
 
 class SignalTimeout(SimpleWorkflowError, TimeoutError):
     """No signal came in time."""
+
+    def __init__(self, message: str | None = None, *, step_id: str = "") -> None:
+        super().__init__(message)
+        self.step_id = step_id
 
 
 class NonDeterminismError(PermanentError):

@@ -7,10 +7,11 @@ cannot hold and cuts what is too long. A failure that cannot be recorded would b
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from . import moves, payload
-from .errors import RetryAfter
+from .errors import RetryAfter, RunEnded, SignalTimeout, StepFailed
 from .moves import Ending
 from .retry import Retry
 
@@ -19,9 +20,45 @@ TRACEBACK_LIMIT = 16_000
 CAUSE_DEPTH = 5
 
 
-def describe(error: BaseException) -> tuple[str, str]:
+def describe(error: BaseException, *, permanent: bool = False) -> tuple[str, str]:
     """(error as JSON text, one line for people)."""
-    return payload.encode(_as_dict(error, CAUSE_DEPTH), what="error"), one_line(error)
+    described = _as_dict(error, CAUSE_DEPTH)
+    if permanent:
+        described["permanent"] = True
+    if steps := failed_steps(error):
+        described["steps"] = list(steps)
+    return payload.encode(described, what="error"), one_line(error)
+
+
+def steps_of(error_json: str | None) -> list[str]:
+    """The same, from an error on record."""
+    story = payload.decode(error_json or "null", what="error")
+    steps = story.get("steps") if isinstance(story, dict) else None
+    return [step for step in steps if isinstance(step, str)] if isinstance(steps, list) else []
+
+
+def failed_steps(error: BaseException) -> tuple[str, ...]:
+    """The recorded pieces of the run whose failure this error is: a retry of the run does them again."""
+    return tuple(dict.fromkeys(origin.step_id for origin in _origins(error, CAUSE_DEPTH) if origin.step_id))
+
+
+def _origins(error: BaseException, depth: int) -> Iterator[StepFailed | RunEnded | SignalTimeout]:
+    """The error itself, what it was raised from on purpose, and the members of a group; not what was merely at hand."""
+    if isinstance(error, StepFailed | RunEnded | SignalTimeout):
+        yield error
+        return
+    inner = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else [error.__cause__]
+    for one in inner if depth > 0 else []:
+        if one is not None:
+            yield from _origins(one, depth - 1)
+
+
+def _is_settled(error: BaseException) -> bool:
+    """Whether another execution would only meet the same end: a child's end or a wait that is over stays as it is."""
+    return any(
+        origin.is_permanent if isinstance(origin, StepFailed) else bool(origin.step_id)
+        for origin in _origins(error, CAUSE_DEPTH)
+    )
 
 
 def one_line(error: BaseException) -> str:
@@ -67,11 +104,18 @@ def _clean(text: str, limit: int) -> str:
     return sound if len(sound) <= limit else sound[: limit - 1] + "…"
 
 
-def after_failure(lease: Any, error: BaseException, policy: Retry, *, elapsed: float, chance: float) -> Ending:
+def after_failure(
+    lease: Any, error: BaseException, policy: Retry, *, elapsed: float, chance: float, hold: bool = False
+) -> Ending:
     """Retry or fail: attempts and crashes together are the executions that ended badly."""
     as_json, line = describe(error)
     spent = lease.attempt + lease.crashes + 1
-    if not policy.retries(error) or spent >= lease.max_attempts:
+    if not policy.retries(error) or _is_settled(error):
+        return moves.fail(lease, as_json, line, elapsed=elapsed)
+    clears = failed_steps(error)
+    if spent >= lease.max_attempts:
+        if hold:
+            return moves.exhaust(lease, as_json, line, elapsed=elapsed, clears=clears)
         return moves.fail(lease, as_json, line, elapsed=elapsed)
     delay = error.delay if isinstance(error, RetryAfter) else policy.delay(spent, chance)
-    return moves.retry(lease, as_json, line, delay=delay, elapsed=elapsed)
+    return moves.retry(lease, as_json, line, delay=delay, elapsed=elapsed, clears=clears)

@@ -17,6 +17,7 @@ The invariants, which tests check after every operation and the tables keep by C
   4. A move that needs a lease lands only with the epoch of the current lease, proved under the row lock.
   5. The events of a run, read in order, are a path through this table.
 
+exhaust and hold_spent leave a `held` event too: the run is pending and held at once.
 When you add a move: add its row here, its statement in store/sql, its performer, and the matrix test covers it.
 """
 
@@ -64,11 +65,13 @@ MOVES: dict[str, Move] = {
         Move("succeed", _LEASED, _to(Status.SUCCEEDED), Needs.LEASE, "runtime/journal.py", EventType.SUCCEEDED),
         Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),
         Move("retry", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
+        Move("exhaust", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
         Move("release", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
         Move("pause", _LEASED, _to(Status.PAUSED), Needs.LEASE, "runtime/journal.py", EventType.PAUSED),
         Move("overrun", _LEASED, _to(Status.TIMED_OUT), Needs.LEASE, "runtime/journal.py", EventType.TIMED_OUT),
         Move("crash", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
         Move("give_up", _LEASED, _to(Status.FAILED), Needs.ENDED_LEASE, "worker/sweep.py", EventType.FAILED),
+        Move("hold_spent", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
         Move("expire", OPEN, _to(Status.TIMED_OUT), Needs.NOTHING, "worker/sweep.py", EventType.TIMED_OUT),
         Move("cancel", OPEN, _to(Status.CANCELLED), Needs.NOTHING, "client, plain SQL", EventType.CANCELLED),
         Move("hold", OPEN, OPEN, Needs.NOTHING, "client", EventType.HELD),
@@ -98,6 +101,10 @@ class Ending:
     error: str | None = None
     last_error: str | None = None
     has_parent: bool = False
+    hold_reason: str | None = None
+    """The run stays for an operator to look at."""
+    clears: tuple[str, ...] = ()
+    """The failed steps whose errors led here: the next execution does them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,12 @@ class Record:
     """The signal that this record consumes."""
     child: Any = None
     """The NewRun that this record starts."""
+    emits: tuple[str, str] | None = None
+    """(type, payload) of an event for the outbox."""
+    told: str | None = None
+    """What the audit trail should say of a failed attempt."""
+    also: tuple[Record, ...] = ()
+    """Records of the same run that are written with this one or not at all."""
     clears_suspicion: bool = False
     """The run had crashed before; this write proves that it makes progress."""
 
@@ -162,8 +175,17 @@ def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> E
     return _ending("fail", lease, elapsed, burns=1, error=error, last_error=last_error)
 
 
-def retry(lease: Any, error: str, last_error: str, *, delay: float, elapsed: float) -> Ending:
-    return _ending("retry", lease, elapsed, burns=1, delay=delay, error=error, last_error=last_error)
+def retry(
+    lease: Any, error: str, last_error: str, *, delay: float, elapsed: float, clears: tuple[str, ...] = ()
+) -> Ending:
+    return _ending("retry", lease, elapsed, burns=1, delay=delay, error=error, last_error=last_error, clears=clears)
+
+
+def exhaust(lease: Any, error: str, last_error: str, *, elapsed: float, clears: tuple[str, ...] = ()) -> Ending:
+    """Out of attempts, but an operator shall decide: the run is held; resuming it grants one attempt."""
+    reason = f"out of attempts; the last error: {last_error}"
+    rest: dict[str, Any] = {"error": error, "last_error": last_error, "hold_reason": reason, "clears": clears}
+    return _ending("exhaust", lease, elapsed, burns=1, **rest)
 
 
 def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+from uuid import UUID
 
 from .errors import InvalidName
 
@@ -127,3 +128,16 @@ def _refusal(what: str, name: object, why: str, example: str = _EXAMPLE) -> Inva
     shown = ascii(name)  # ascii: a message with a lone surrogate could not be logged
     shown = shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + "…"
     return InvalidName(f"{what} {shown} {why} ({example})")
+
+
+RESULT = "@result "
+"""Where a parent waits for a child: names of recorded pieces that are not steps start with @."""
+
+
+def child_of(step_id: str) -> UUID | None:
+    """The child that was waited for at this place; None when it is no such place."""
+    name = step_id.partition("#")[0].rpartition("/")[2]
+    try:
+        return UUID(name.removeprefix(RESULT)) if name.startswith(RESULT) else None
+    except ValueError:
+        return None

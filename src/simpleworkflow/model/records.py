@@ -191,6 +191,7 @@ class Definition:
     description: str | None = None
     on_cancel: str | None = None
     dead_letter: str | None = None
+    on_exhausted: str | None = None
     runtime: str = "python"
     is_enabled: bool = True
 
@@ -229,6 +230,20 @@ class Event:
     @property
     def data(self) -> Any:
         return None if self.data_json is None else _payload.decode(self.data_json, what="event data")
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One line of a run's history: events, steps, timers and signals in one order, in sched's words."""
+
+    idx: int
+    type: str
+    at: datetime
+    details_json: str | None = field(repr=False)
+
+    @property
+    def details(self) -> Any:
+        return None if self.details_json is None else _payload.decode(self.details_json, what="details")
 
 
 class Count(NamedTuple):

@@ -43,6 +43,7 @@ class EventType(StrEnum):
     LEASED = "leased"
     STARTED = "started"
     HEARTBEAT = "heartbeat"
+    STEP_RETRIED = "step_retried"
     RETRIED = "retried"
     RELEASED = "released"
     PAUSED = "paused"
@@ -63,7 +64,9 @@ class StepKind(StrEnum):
     SLEEP = "sleep"
     SIGNAL = "signal"
     CHILD = "child"
+    RESULT = "result"
     EMIT = "emit"
+    PUBLISH = "publish"
     RACE = "race"
     VALUE = "value"
 
@@ -73,6 +76,8 @@ class StepStatus(StrEnum):
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    SUPERSEDED = "superseded"
+    """Failed, and done again by a retry of the run; kept for the history."""
 
 
 NO_HANDLER = "no_handler_registered"

@@ -1,6 +1,6 @@
 """Where in a run a durable call was made: the identity under which its outcome is remembered.
 
-    fulfil                        the root branch:        charge#0
+    fulfil                        the root branch:        charge#0   @sleep#0
     gather(pack(a), pack(b))      two branches of it:     pack:0/weigh#0   pack:1/weigh#0
 
 A run is executed again from the top after every resume, and must find each recorded outcome where it left it, however
@@ -46,12 +46,12 @@ class Branch:
     def identify(self, name: str, key: str | None = None) -> str:
         """The identity of the next durable call of this name; a key takes the place of the count."""
         if key is not None:
-            step_id = f"{self.path}{check_name(name)}#={_check_key(key)}"
+            step_id = f"{self.path}{name}#={_check_key(key)}"
             if step_id in self._keys:
                 raise InvalidName(f"the key {key[:40]!r} names two calls of {name}; the second would be the first")
             self._keys.add(step_id)
             return step_id
-        number = self._uses[check_name(name)]
+        number = self._uses[name]
         self._uses[name] += 1
         return f"{self.path}{name}#{number}"
 
@@ -65,8 +65,8 @@ class Branch:
 def check_name(name: str, what: str = "step") -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
         raise InvalidName(f"{str(name)[:40]!r} cannot name a {what}; use 1 to {LONGEST_NAME} printable characters")
-    if "#" in name or "/" in name:
-        raise InvalidName(f"{name[:40]!r} cannot name a {what}: # and / mark places inside a run")
+    if "#" in name or "/" in name or name.startswith("@"):
+        raise InvalidName(f"{name[:40]!r} cannot name a {what}: #, / and a leading @ mark places inside a run")
     return name
 
 
@@ -82,7 +82,7 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
     if branch is None or context.get(IN_STEP):
         return None
     maker = _maker(sys._getframe(2))
-    if maker == "wait_for":
+    if maker in {"wait_for", "_contend"}:
         return branch
     name = getattr(coro, "__qualname__", None) or type(coro).__qualname__
     return branch.spawn(str(name).replace("/", "."), unordered=maker == "as_completed")
@@ -93,7 +93,7 @@ def _maker(frame: FrameType | None) -> str | None:
     for _ in range(12):
         if frame is None or not str(frame.f_globals.get("__name__", "")).startswith(("asyncio", __package__ or "")):
             return None
-        if frame.f_code.co_name in {"wait_for", "as_completed"}:
+        if frame.f_code.co_name in {"wait_for", "as_completed", "_contend"}:
             return frame.f_code.co_name
         frame = frame.f_back
     return None

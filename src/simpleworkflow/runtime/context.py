@@ -16,6 +16,7 @@ from ..model.records import Lease
 
 if TYPE_CHECKING:
     from .durable import Durable
+    from .races import Winner
     from .registry import Workflow
 
 P = ParamSpec("P")
@@ -43,10 +44,17 @@ class Stage(Protocol):
     def heartbeat_blocking(self, lease: float) -> None: ...
 
 
+class _RunLog(logging.LoggerAdapter[logging.Logger]):
+    durable: Durable
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's own name
+        return not self.durable.is_replaying() and super().isEnabledFor(level)
+
+
 class _Identity:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+        self._log: _RunLog | None = None
 
     @property
     def run_id(self) -> UUID:
@@ -80,10 +88,11 @@ class _Identity:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that knows the run."""
+        """A logger that knows the run, and is silent while the code only repeats what it did before."""
         if self._log is None:
             extra = {"run_id": str(self.run_id), "workflow": self.type}
-            self._log = logging.LoggerAdapter(logging.getLogger(f"simpleworkflow.run.{self.type}"), extra)
+            self._log = _RunLog(logging.getLogger(f"simpleworkflow.run.{self.type}"), extra)
+            self._log.durable = self._stage.durable
         return self._log
 
     def __repr__(self) -> str:
@@ -154,6 +163,22 @@ class Context(_Identity):
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[Any]:
         """Start a child run and wait for its result; RunFailed, RunCancelled or RunTimedOut when it ends otherwise."""
         return self._stage.durable.run(workflow, input, key)
+
+    def race(self, *calls: Coro[T]) -> Coro[Winner[T]]:
+        """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
+
+        `first.index` says which, `first.value` what it returned. Decided once, the same on every replay; the others
+        are stopped.
+        """
+        return self._stage.durable.race(calls)
+
+    def emit(self, event_type: str, data: Any = None, /) -> Coro[None]:
+        """Hand an event to the outbox, once, in the transaction that remembers it."""
+        return self._stage.durable.emit(event_type, data)
+
+    def publish(self, name: str, value: Any, /) -> Coro[None]:
+        """Show a value to whoever asks: `await handle.read("progress")`. The newest one counts."""
+        return self._stage.durable.publish(name, value)
 
     def now(self) -> Coro[datetime]:
         """The time, the same on every replay."""
@@ -235,6 +260,19 @@ class SyncContext(_Identity):
             return child_id
 
         return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
+
+    def race(self, *calls: Callable[[Context], Coro[T]]) -> Winner[T]:
+        """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""
+        stage = self._stage
+        return stage.block(lambda: stage.durable.race([call(Context(stage)) for call in calls]))
+
+    def emit(self, event_type: str, data: Any = None, /) -> None:
+        """As `Context.emit`."""
+        self._stage.block(lambda: self._stage.durable.emit(event_type, data))
+
+    def publish(self, name: str, value: Any, /) -> None:
+        """As `Context.publish`."""
+        self._stage.block(lambda: self._stage.durable.publish(name, value))
 
     def now(self) -> datetime:
         """As `Context.now`."""

@@ -19,24 +19,21 @@ import functools
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
-from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
-from ..clock import monotonic
+from ..clock import Timer
 from ..model import failure, moves, payload
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, PermanentError
-from ..model.moves import Ending, Outcome, Pause, Record
-from ..model.records import History, Lease, Run
-from .branches import BRANCH, Branch
+from ..model.moves import Ending, Pause
+from ..model.records import History, Lease
+from .branches import BRANCH
 from .context import Context, SyncContext
 from .durable import Durable
 from .registry import Workflow
+from .stage import Services, Stage
 from .stop import Stop
 from .tasks import CURRENT, caught
-from .waits import Post, Wait, only_waits, soonest
+from .waits import only_waits
 
 log = logging.getLogger("simpleworkflow.execute")
 
@@ -46,7 +43,7 @@ CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
 
 
-class Execution:
+class Execution(Stage):
     """From the claim to the last line of user code. `on_end` gets the ending (None: there is nothing to write)."""
 
     def __init__(
@@ -55,48 +52,26 @@ class Execution:
         workflow: Workflow[Any, Any],
         *,
         history: History,
-        threads: Executor,
-        step_threads: Executor,
-        prolong: Callable[[Lease, float], Coroutine[Any, Any, bool]],
-        write: Callable[[Record], asyncio.Future[Outcome]],
-        look_up: Callable[[UUID], Coroutine[Any, Any, Run | None]],
+        services: Services,
         on_end: Callable[[Execution, Ending | Pause | None], None],
         on_code_over: Callable[[Execution], None],
-        max_payload: int,
     ) -> None:
-        self.lease = lease
+        super().__init__(lease, history, services)
         self.workflow = workflow
-        self.reason: Stop | None = None
-        self.started = monotonic()
+        self.durable = Durable(self)
         self.tasks: set[asyncio.Future[Any]] = set()
-        self._threads = threads
-        self._step_threads = step_threads
-        self._prolong = prolong
         self._on_end = on_end
         self._on_code_over = on_code_over
-        self.history = history
-        self.waits: dict[Wait, None] = {}
-        self.post = Post(lease.wakes, history.signals, self.waits)
-        self.write = write
-        self._look_up = look_up
-        self.max_payload = max_payload
-        self.trunk = Branch()
-        self.durable = Durable(self)
-        self._busy = 0
-        self._bodies: set[asyncio.Future[Any]] = set()
         self._blocking: set[asyncio.Task[Any]] = set()
-        self._looking: asyncio.Handle | None = None
-        self._pause: Pause | None = None
-        self._loop = asyncio.get_running_loop()
-        self._ended = False
         self._told = False
         self._abandoned = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: Timer | None = None
         self._root: asyncio.Task[Ending | Pause | None] | None = None
 
     def start(self) -> None:
         if self.lease.deadline_in is not None:
-            self._deadline = self._loop.call_later(max(self.lease.deadline_in, 0), self.stop, Stop.DEADLINE)
+            left = max(self.lease.deadline_in, 0.0)
+            self._deadline = self.clock.call_later(left, lambda: self.stop(Stop.DEADLINE))
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
         name = f"simpleworkflow-run-{self.lease.id}"
@@ -108,10 +83,6 @@ class Execution:
         self._told = self._told or self.reason is not None
         return self._told
 
-    @property
-    def elapsed(self) -> float:
-        return monotonic() - self.started
-
     def stop(self, reason: Stop) -> None:
         """Stop user code; the first reason counts, except that losing the run overrides everything."""
         if self._ended or self.reason is Stop.LOST or (self.reason is not None and reason is not Stop.LOST):
@@ -120,6 +91,9 @@ class Execution:
         if not self.workflow.is_async and reason is Stop.DEADLINE:
             # The thread goes on; the run is over now and whatever the thread returns is discarded.
             self._end(self._stopped_ending())
+        self.unwind()
+
+    def unwind(self) -> None:
         if self.workflow.is_async:
             self._cancel_all(0.0)
         else:
@@ -136,21 +110,26 @@ class Execution:
         if self.reason is not None:
             self._told = True
             raise ExecutionStopped
-
-        async def inside() -> T:
-            task = asyncio.current_task()
-            assert task is not None
-            self._blocking.add(task)
-            BRANCH.set(self.trunk)
-            try:
-                return await work()
-            finally:
-                self._blocking.discard(task)
-
         try:
-            return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(self._from_thread(work), self._loop).result()
         except concurrent.futures.CancelledError:
             raise ExecutionStopped from None
+
+    async def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """For calls of the App that a workflow makes: done here, as a durable call, whatever loop asks."""
+        if asyncio.get_running_loop() is self._loop:
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._from_thread(work), self._loop))
+
+    async def _from_thread(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._blocking.add(task)
+        BRANCH.set(self.trunk)
+        try:
+            return await work()
+        finally:
+            self._blocking.discard(task)
 
     def abandon(self) -> None:
         """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
@@ -245,7 +224,7 @@ class Execution:
             return await handler(Context(self), *value)
         context = contextvars.copy_context()
         work = functools.partial(context.run, handler, SyncContext(self), *value)
-        call = self._loop.run_in_executor(self._threads, caught, work)
+        call = self._loop.run_in_executor(self.services.threads, caught, work)
         while not call.done():
             try:
                 await asyncio.wait({call})
@@ -259,15 +238,17 @@ class Execution:
 
     def _output(self, result: Any) -> str:
         try:
-            return payload.encode(result, limit=self.max_payload, what=f"result of {self.lease.type}")
+            return payload.encode(result, limit=self.services.max_payload, what=f"result of {self.lease.type}")
         except PayloadError as error:
             raise PermanentError(f"its result cannot be stored: {error}") from error
 
     def _failed(self, error: BaseException | None) -> Ending:
         assert error is not None
         log.info("run %s (%s) failed: %s", self.lease.id, self.lease.type, type(error).__name__)
-        policy = self.workflow.retry
-        return failure.after_failure(self.lease, error, policy, elapsed=self.elapsed, chance=random.random())
+        hold = self.workflow.on_exhausted == "hold"
+        return failure.after_failure(
+            self.lease, error, self.workflow.retry, elapsed=self.elapsed, chance=random.random(), hold=hold
+        )
 
     def _stopped_ending(self) -> Ending | Pause | None:
         if self.reason is Stop.SUSPEND:
@@ -279,95 +260,14 @@ class Execution:
             return moves.overrun(self.lease, error, line, elapsed=self.elapsed)
         return moves.release(self.lease, elapsed=self.elapsed)
 
-    # What the durable calls of this run stand on (see durable.Stage).
-
-    @property
-    def is_over(self) -> bool:
-        return self._ended or self.reason is not None
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended and self.reason is None
-
-    def now(self) -> datetime:
-        """The database's clock, carried on by our own since the claim."""
-        return self.lease.claimed_at + timedelta(seconds=self.elapsed)
-
-    def begin_work(self) -> None:
-        self._busy += 1
-
-    def end_work(self) -> None:
-        self._busy -= 1
-        self.look_again()
-
-    def lose(self) -> None:
-        self.stop(Stop.LOST)
-
-    def in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Ends with (value, error): a thread may raise what a future refuses to hold."""
-
-        def unless_over() -> Any:
-            if self.is_over:
-                raise ExecutionStopped
-            return function()
-
-        body = self._loop.run_in_executor(self._step_threads, caught, unless_over)
-        self._bodies.add(body)
-        body.add_done_callback(self._bodies.discard)
-        return body
-
-    async def look_up(self, run_id: UUID) -> Run | None:
-        return await self._apart(self._look_up(run_id))
-
-    def _apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Work of ours on behalf of user code: it is no task of the run."""
-        return self._loop.create_task(work, context=contextvars.Context())
-
-    def keep(self, wait: Wait) -> None:
-        """Put a wait on record while the run stays resident."""
-        if wait.record is None or self.is_over:
-            return
-        record, wait.record = replace(wait.record, due_in=wait.seconds), None
-        self.write(record).add_done_callback(self._kept)
-
-    def _kept(self, entry: asyncio.Future[Outcome]) -> None:
-        if entry.cancelled():
-            return
-        if entry.exception() is not None:
-            log.warning("a wait of run %s could not be put on record: %s", self.lease.id, entry.exception())
-        elif entry.result() is Outcome.LOST:
-            self.lose()
-
-    def look_again(self, pause: float = 0.0) -> None:
-        """Something has changed: perhaps all that is left to do is wait."""
-        if self.waits and not self.is_over and self._looking is None:
-            self._looking = self._loop.call_later(pause, self._suspend_if_idle, pause)
-
-    def _suspend_if_idle(self, pause: float) -> None:
-        self._looking = None
-        if self.is_over or not self.waits or self._busy:
-            return
-        if not self._only_waits():
-            self.look_again(min(max(pause * 2, 0.001), 1.0))
-            return
-        records = tuple(replace(w.record, due_in=w.seconds) for w in self.waits if w.record is not None)
-        self._pause = Pause(
-            self.lease.id, self.lease.epoch, self.post.wakes, soonest(self.waits), self.elapsed, records
-        )
-        self.reason = Stop.SUSPEND
-        if self.workflow.is_async:
-            self._cancel_all(0.0)
-        else:
-            self._unblock()
-
-    def _only_waits(self) -> bool:
+    def only_waits(self) -> bool:
         if not self.workflow.is_async:
             return True  # one branch, and it is blocked in a durable call
         tasks = [task for task in (self._root, *self.tasks) if isinstance(task, asyncio.Task)]
         return only_waits(tasks, self.waits, self._loop)
 
     async def heartbeat(self, lease: float) -> None:
-        if not await self._apart(self._prolong(self.lease, lease)):
+        if not await self.apart(self.services.prolong(self.lease, lease)):
             self.stop(Stop.LOST)
             await asyncio.Event().wait()  # never returns: this execution is being cancelled
 
@@ -375,7 +275,7 @@ class Execution:
         if self.reason is Stop.LOST or self._abandoned:
             self._told = True
             raise ExecutionStopped
-        if not self._wait_for(asyncio.run_coroutine_threadsafe(self._prolong(self.lease, lease), self._loop)):
+        if not self._wait_for(asyncio.run_coroutine_threadsafe(self.services.prolong(self.lease, lease), self._loop)):
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
             raise ExecutionStopped
 

@@ -95,9 +95,9 @@ class Journal:
 
     async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
         """Without waiting for rows that somebody has locked: endings together, everything else one by one."""
-        if len(entries) > 1 and not all(isinstance(entry, Ending) for entry in entries):
+        endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
+        if len(entries) > max(len(endings), 1):
             return [outcome for one in entries for outcome in await self._flush_free([one], True)]
-        endings = [entry for entry in entries if isinstance(entry, Ending)]
         operation = leases.settle_free(endings) if endings else steps.flush(entries)
         operation.repeated, operation.impatient = True, True
         try:

@@ -8,61 +8,61 @@ does not return at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from datetime import datetime
-from typing import Any, Protocol
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from ..model import payload
+from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidWorkflow, NonDeterminismError
 from ..model.moves import Outcome, Record
-from ..model.records import History, Lease, Run, Signal, Step
+from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, Branch
-from .waits import Post, Wait
+from .replay import Replay
+from .waits import Wait, resolve
+
+if TYPE_CHECKING:
+    from .stage import Stage
+
+T = TypeVar("T")
+
+log = logging.getLogger("simpleworkflow.execute")
 
 IN_MEMORY = 1.0
 """Delays shorter than this stay in memory: unwinding and resuming would cost more than it frees."""
+FINISHED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
 
-class Stage(Protocol):
-    """What an execution offers to the durable calls made on it."""
+class Ticket:
+    """Who won a race: the first contender to come to its finishing record, and nobody after it."""
 
-    lease: Lease
-    history: History
-    waits: dict[Wait, None]
-    post: Post
-    max_payload: int
-    trunk: Branch
+    __slots__ = ("losers", "places", "record", "winner")
 
-    @property
-    def is_over(self) -> bool: ...
+    def __init__(self, record: Record, places: dict[str, int]) -> None:
+        self.record = record
+        self.places = places
+        self.winner: int | None = None
+        self.losers: tuple[Record, ...] = ()
 
-    @property
-    def has_ended(self) -> bool: ...
-
-    def now(self) -> datetime: ...
-
-    def write(self, record: Record) -> asyncio.Future[Outcome]: ...
-
-    def begin_work(self) -> None: ...
-
-    def end_work(self) -> None: ...
-
-    def look_again(self) -> None: ...
-
-    def lose(self) -> None: ...
-
-    def keep(self, wait: Wait) -> None: ...
-
-    def in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]: ...
-
-    def look_up(self, run_id: UUID, /) -> Coroutine[Any, Any, Run | None]: ...
+    def claim(self, index: int) -> bool:
+        if self.winner is None:
+            self.winner = index
+            self.record = replace(self.record, output=payload.encode(index))
+        return self.winner == index
 
 
 class Memo:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self.replay = Replay(stage.history.steps)
+        self._places: WeakKeyDictionary[Coroutine[Any, Any, Any], str] = WeakKeyDictionary()
+        """Where each durable call that has been written will leave its finishing record."""
+        self._tickets: dict[str, Ticket] = {}
+        self._warned = False
 
     def _enter(self) -> Branch:
         """The branch of the caller, or a sentence that says why there is none."""
@@ -79,16 +79,26 @@ class Memo:
             raise InvalidWorkflow("this ctx belongs to another run; a workflow uses the ctx that it was called with")
         if branch.unordered:
             raise InvalidWorkflow(
-                "durable calls inside asyncio.as_completed cannot be told apart on replay; use gather"
+                "durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"
             )
         return branch
 
+    def _at(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Remember where this call will leave its finishing record; a race wants to know."""
+        self._places[call] = step_id
+        return call
+
     def _recorded(self, step_id: str, kind: StepKind) -> Step | None:
         known = self._stage.history.steps.get(step_id)
-        if known is not None and known.kind is not kind:
+        if known is None:
+            self.replay.is_new(step_id)
+            return None
+        if known.kind is not kind:
             raise NonDeterminismError(
                 f"{step_id} was recorded as a {known.kind} and is a {kind} now; the code of a run under way has changed"
             )
+        if known.status in FINISHED:
+            self.replay.passed(step_id)
         return known
 
     def _record(self, step_id: str, kind: StepKind, status: StepStatus, **rest: Any) -> Record:
@@ -96,7 +106,11 @@ class Memo:
         return Record(lease.id, lease.epoch, step_id, kind, status, clears_suspicion=lease.crashes > 0, **rest)
 
     async def _write(self, record: Record) -> None:
-        """Returns when the record is durable; never when the run is no longer ours."""
+        """Returns when the record is durable; never when the run is no longer ours, or the race is lost."""
+        if self._tickets and record.status in FINISHED:
+            if self._is_beaten(record.step_id):
+                await asyncio.Event().wait()
+            record = self._claim(record)
         self._stage.begin_work()
         try:
             outcome = await asyncio.shield(self._stage.write(record))
@@ -105,9 +119,24 @@ class Memo:
         if outcome is not Outcome.DONE:
             self._stage.lose()
             await asyncio.Event().wait()
+        if record.status in FINISHED:
+            self.replay.passed(record.step_id)
+
+    def _is_beaten(self, step_id: str) -> bool:
+        """Whether another contender of the same race has won already; then nothing of this one is written."""
+        ticket = self._tickets.get(step_id)
+        return ticket is not None and ticket.winner is not None and ticket.winner != ticket.places[step_id]
+
+    def _claim(self, record: Record) -> Record:
+        """The first to finish takes the race along: its record and the winner's name are written together."""
+        ticket = self._tickets.get(record.step_id)
+        if ticket is None or not ticket.claim(ticket.places[record.step_id]):
+            return record
+        losers = tuple(loser for loser in ticket.losers if loser.step_id != record.step_id)
+        return replace(record, also=(ticket.record, *losers))
 
     def _encode(self, value: Any, what: str) -> str:
-        return payload.encode(value, limit=self._stage.max_payload, what=what)
+        return payload.encode(value, limit=self._stage.services.max_payload, what=what)
 
     # Time.
 
@@ -118,13 +147,9 @@ class Memo:
 
     async def _pass_time(self, left: float, *, record: Record | None) -> None:
         if left < IN_MEMORY:
-            self._stage.begin_work()
-            try:
-                await asyncio.sleep(left)
-            finally:
-                self._stage.end_work()
-            return
-        await self._wait(record=record, duration=left)
+            await self._stage.nap(left)
+        else:
+            await self._wait(record=record, duration=left)
 
     async def _wait(
         self, *, record: Record | None, duration: float | None, signal: str | None = None, child_id: UUID | None = None
@@ -133,26 +158,34 @@ class Memo:
 
         A wait of a run that stays resident is put on record after a moment: a crash must not start it anew.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        wait = Wait(future, record=record, seconds=duration, signal=signal, child_id=child_id)
-        timers = [] if duration is None else [loop.call_later(duration, _resolve, future)]
+        stage = self._stage
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        due = None if duration is None else stage.clock.passed() + duration
+        wait = Wait(future, record=record, due=due, signal=signal, child_id=child_id)
+        timers = [] if duration is None else [stage.call_later(duration, lambda: resolve(future))]
         if record is not None:
-            timers.append(loop.call_later(IN_MEMORY, self._stage.keep, wait))
-        self._stage.waits[wait] = None
-        self._stage.look_again()
+            timers.append(stage.call_later(IN_MEMORY, lambda: stage.keep(wait)))
+        self._warn_of_deadline(duration)
+        stage.waits[wait] = None
+        stage.look_again()
         try:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and isinstance(future.result(), Signal):
-                self._stage.post.give_back(future.result())
+                stage.post.give_back(future.result())
             raise
         finally:
-            self._stage.waits.pop(wait, None)
+            stage.waits.pop(wait, None)
             for timer in timers:
                 timer.cancel()
 
-
-def _resolve(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)
+    def _warn_of_deadline(self, duration: float | None) -> None:
+        limit = self._stage.lease.deadline_in
+        if duration is None or limit is None or self._warned or duration <= limit - self._stage.elapsed:
+            return
+        self._warned = True
+        lease = self._stage.lease
+        told = human(round(max(limit - self._stage.elapsed, 0.0), 3))
+        log.warning(
+            "run %s (%s) waits for %s, but its deadline is in %s", lease.id, lease.type, human(round(duration, 3)), told
+        )

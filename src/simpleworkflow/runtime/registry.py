@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidPolicy, InvalidWorkflow
@@ -42,6 +42,7 @@ class Workflow(Generic[I, O]):
     concurrency: int | None = None
     dead_letter: str | None = None
     on_cancel: str | None = None
+    on_exhausted: Literal["fail", "hold"] = "fail"
     description: str | None = field(default=None, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -53,7 +54,11 @@ class Workflow(Generic[I, O]):
     @property
     def definition(self) -> Definition:
         return Definition(
-            self.name, description=self.description, on_cancel=self.on_cancel, dead_letter=self.dead_letter
+            self.name,
+            description=self.description,
+            on_cancel=self.on_cancel,
+            dead_letter=self.dead_letter,
+            on_exhausted=None if self.on_exhausted == "fail" else self.on_exhausted,
         )
 
 
@@ -67,6 +72,7 @@ class Options:
     concurrency: int | None = None
     dead_letter: str | None = None
     on_cancel: str | None = None
+    on_exhausted: Literal["fail", "hold"] = "fail"
 
 
 def make_workflow(name: str | None, handler: Any, options: Options, locals_: dict[str, Any]) -> Workflow[Any, Any]:
@@ -92,6 +98,7 @@ def make_workflow(name: str | None, handler: Any, options: Options, locals_: dic
         concurrency=None if options.concurrency is None else _concurrency(options.concurrency, label),
         dead_letter=_other("dead_letter", options.dead_letter, type_name),
         on_cancel=_other("on_cancel", options.on_cancel, type_name),
+        on_exhausted=_exhausted(options.on_exhausted, label),
         description=inspect.getdoc(handler),
     )
 
@@ -114,6 +121,12 @@ def _concurrency(value: Any, label: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidPolicy(f"{label}: concurrency must be a whole number of at least 1, not {value!r}")
     return value
+
+
+def _exhausted(value: Any, label: str) -> Literal["fail", "hold"]:
+    if value not in {"fail", "hold"}:
+        raise InvalidPolicy(f"{label}: on_exhausted must be 'fail' or 'hold', not {value!r}")
+    return "hold" if value == "hold" else "fail"
 
 
 def _other(option: str, name: str | None, own: str) -> str | None:

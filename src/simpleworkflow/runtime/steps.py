@@ -12,16 +12,21 @@ import contextvars
 import inspect
 import random
 from collections.abc import Awaitable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..clock import monotonic
 from ..model import failure, payload
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from .branches import IN_STEP
-from .memo import Memo, Stage
+from .memo import Memo
 from .step import CURRENT_STEP, Call, StepInfo, resolve
+
+if TYPE_CHECKING:
+    from .stage import Stage
+
+LONGEST_INPUT = 16_384
+"""Characters of a step's arguments that are worth keeping for people to look at."""
 
 
 class Steps(Memo):
@@ -33,7 +38,8 @@ class Steps(Memo):
     def step(self, first: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         branch = self._enter()
         call, args = resolve(first, rest)
-        return self._step(call, args, kwargs, branch.identify(call.name, call.options.key))
+        step_id = branch.identify(call.name, call.options.key)
+        return self._at(step_id, self._step(call, args, kwargs, step_id))
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._enter()
@@ -41,13 +47,13 @@ class Steps(Memo):
         if known is not None and known.status is StepStatus.SUCCEEDED:
             return _decode(call, known.output_json or "null")
         if known is not None and known.status is StepStatus.FAILED:
-            raise StepFailed.recorded(call.name, known.error_json)
-        attempt = 0
+            raise StepFailed.recorded(call.name, step_id, known.error_json)
+        attempt, seen = 0, _seen(args, kwargs)
         if known is not None and known.status is StepStatus.RETRYING:
             attempt = known.attempt
             await self._pass_time(self._left(known), record=None)
         while True:
-            started = monotonic()
+            started = self._stage.clock.passed()
             try:
                 value = await self._body(call, args, kwargs, step_id, attempt)
                 output = self._encode(value, f"output of step {call.name}")
@@ -56,25 +62,33 @@ class Steps(Memo):
                 if self._stage.is_over:
                     raise ExecutionStopped from error
                 attempt += 1
-                await self._after_failure(call, step_id, attempt, error, monotonic() - started)
+                story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
+                await self._after_failure(call, step_id, error, story)
                 continue
-            rest = {"attempt": attempt, "elapsed": monotonic() - started, "output": output}
-            await self._write(self._record(step_id, StepKind.STEP, StepStatus.SUCCEEDED, **rest))
+            story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
+            await self._write(self._record(step_id, StepKind.STEP, StepStatus.SUCCEEDED, output=output, **story))
             return value
 
-    async def _after_failure(
-        self, call: Call, step_id: str, attempt: int, error: BaseException, elapsed: float
-    ) -> None:
+    async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> None:
         """Returns when it is time for another attempt; raises StepFailed when there is none."""
-        policy = call.options.retry
-        as_json, _ = failure.describe(error)
-        unfit = isinstance(error, PayloadError | InvalidInput)
-        rest: dict[str, Any] = {"attempt": attempt, "elapsed": elapsed, "error": as_json}
-        if attempt >= policy.max_attempts or not policy.retries(error) or unfit:
-            await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, **rest))
-            raise StepFailed.recorded(call.name, as_json) from error
+        policy, attempt = call.options.retry, story["attempt"]
+        permanent = not policy.retries(error) or isinstance(error, PayloadError | InvalidInput)
+        as_json, line = failure.describe(error, permanent=permanent)
+        if attempt >= policy.max_attempts or permanent:
+            await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))
+            raise StepFailed.recorded(call.name, step_id, as_json) from error
         delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
-        await self._write(self._record(step_id, StepKind.STEP, StepStatus.RETRYING, due_in=delay, **rest))
+        told = payload.encode(
+            {
+                "activity_name": call.name,
+                "step_id": step_id,
+                "attempt": attempt,
+                "error": line,
+                "delay": round(delay, 3),
+            }
+        )
+        story |= {"error": as_json, "due_in": delay, "told": told}
+        await self._write(self._record(step_id, StepKind.STEP, StepStatus.RETRYING, **story))
         straggler = self._stragglers.pop(step_id, None)
         if straggler is not None:
             self._stage.begin_work()
@@ -91,9 +105,9 @@ class Steps(Memo):
         self._stage.begin_work()
         try:
             if call.is_async:
-                return await _in_time(call, call.function(*args, **kwargs))
+                return await self._in_time(call, call.function(*args, **kwargs))
             value = await self._thread_body(call, args, kwargs, step_id)
-            return await _in_time(call, value) if inspect.isawaitable(value) else value
+            return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
             self._stage.end_work()
             CURRENT_STEP.reset(marks[1])
@@ -103,8 +117,18 @@ class Steps(Memo):
         """A thread cannot be stopped: one that ran out of time is waited for before the step is tried again."""
         context = contextvars.copy_context()
         thread = self._stage.in_thread(lambda: context.run(call.function, *args, **kwargs))
-        done, _ = await asyncio.wait({thread}, timeout=call.options.timeout)
-        if not done:
+        limit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = (
+            self._stage.call_later(call.options.timeout, lambda: limit.set_result(None))
+            if call.options.timeout
+            else None
+        )
+        try:
+            await asyncio.wait({thread, limit}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not thread.done():
             self._stragglers[step_id] = thread
             raise _too_late(call)
         value, error = thread.result()
@@ -112,16 +136,31 @@ class Steps(Memo):
             raise error
         return value
 
-
-async def _in_time(call: Call, work: Awaitable[Any]) -> Any:
-    limit = asyncio.timeout(call.options.timeout)
-    try:
-        async with limit:
+    async def _in_time(self, call: Call, work: Awaitable[Any]) -> Any:
+        if call.options.timeout is None:
             return await work
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise _too_late(call) from error
+        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        timer = self._stage.call_later(call.options.timeout, lambda: limit.reschedule(loop.time()))
+        try:
+            async with limit:
+                return await work
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise _too_late(call) from error
+        finally:
+            timer.cancel()
+
+
+def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """A step's arguments as its history shows them; what is not JSON, or is large, is left out."""
+    if not args and not kwargs:
+        return None
+    shown: Any = args[0] if len(args) == 1 else args
+    try:
+        return payload.encode({"args": args, "kwargs": kwargs} if kwargs else shown, limit=LONGEST_INPUT)
+    except PayloadError:
+        return None
 
 
 def _too_late(call: Call) -> StepTimeout:

@@ -14,11 +14,15 @@ from types import CoroutineType
 from typing import Any
 from uuid import UUID
 
-from ..clock import monotonic
 from ..model.moves import Record
 from ..model.records import History, Signal
 
 _MEMORY_ONLY = ("asyncio.locks", "asyncio.queues", "asyncio.taskgroups")
+
+
+def resolve(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Wait:
@@ -31,20 +35,17 @@ class Wait:
         future: asyncio.Future[Any],
         *,
         record: Record | None,
-        seconds: float | None,
+        due: float | None,
         signal: str | None = None,
         child_id: UUID | None = None,
     ) -> None:
         self.future = future
         self.record = record
         """The waiting row to write with a pause; None when one is on record already."""
-        self.due = None if seconds is None else monotonic() + seconds
+        self.due = due
+        """By the clock of the execution; None: only an event ends it."""
         self.signal = signal
         self.child_id = child_id
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.due is None else max(self.due - monotonic(), 0.0)
 
 
 class Post:
@@ -90,10 +91,9 @@ class Post:
                     wait.future.set_result(signal)
 
 
-def soonest(waits: Iterable[Wait]) -> float | None:
+def soonest(dues: Iterable[float | None]) -> float | None:
     """Seconds until the first of them is due; None when only events can end them."""
-    dues = [wait.seconds for wait in waits if wait.seconds is not None]
-    return min(dues, default=None)
+    return min((due for due in dues if due is not None), default=None)
 
 
 def only_waits(tasks: Collection[asyncio.Task[Any]], waits: Collection[Wait], loop: asyncio.AbstractEventLoop) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..clock import Clock
+from ..clock import Clock, SystemClock
 from ..model.errors import MissingMigration
 from . import migrate
 from .migrate import Applied, Migration
@@ -20,10 +20,16 @@ T = TypeVar("T")
 
 
 class Ledger:
-    def __init__(self, url: DatabaseURL, driver: Driver) -> None:
+    def __init__(self, url: DatabaseURL, driver: Driver, clock: Clock | None = None) -> None:
         self.url = url
         self._driver = driver
+        self._clock = clock or SystemClock()
         self._checked = False
+
+    @property
+    def clock(self) -> Clock:
+        """What tells how much time has passed here; a test may own it."""
+        return self._clock
 
     @property
     def has_lateral(self) -> bool:
@@ -34,7 +40,7 @@ class Ledger:
         return self.url.dialect == "sqlite"
 
     def twin(self) -> Ledger:
-        twin = Ledger(self.url, self._driver.twin())
+        twin = Ledger(self.url, self._driver.twin(), self._clock)
         twin._checked = self._checked
         return twin
 
@@ -90,7 +96,7 @@ def open_ledger(url: str | DatabaseURL, *, schema: str | None = None, clock: Clo
     if parsed.dialect == "sqlite":
         from .drivers.sqlite import SqliteDriver
 
-        return Ledger(parsed, SqliteDriver(parsed.target, clock))
+        return Ledger(parsed, SqliteDriver(parsed.target, clock), clock)
     from .drivers.postgres import PostgresDriver
 
     return Ledger(parsed, PostgresDriver(parsed))

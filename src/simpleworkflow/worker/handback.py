@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from uuid import UUID
@@ -11,11 +10,15 @@ from ..model import failure, moves
 from ..model.errors import StoreUnavailable
 from ..model.moves import Ending
 from ..model.records import Lease, Run
+from ..runtime.batch import Batcher
+from ..runtime.hints import Hint, Hinter
 from ..store import Ledger
 from ..store.operations import leases, runs
 from .holdings import Holdings
 
 log = logging.getLogger("simpleworkflow.worker")
+
+LOOK_UPS = 200
 
 
 async def hand_back(ledger: Ledger, endings: Sequence[Ending], timeout: float) -> None:
@@ -47,12 +50,22 @@ async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException) -> No
         log.exception("run %s could not be held; its lease will run out", lease.id)
 
 
-async def look_up(ledger: Ledger, run_id: UUID) -> Run | None:
-    """Patient, as the journal is: a database that is away is no failure of the run that asks."""
-    while True:
-        try:
-            (run,) = await ledger.run(runs.get([run_id]))
-            return run
-        except StoreUnavailable as error:
-            log.warning("run %s cannot be looked up: %s", run_id, error)
-            await asyncio.sleep(1.0)
+async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:
+    """This execution of a cancelled run has stopped: its undo run need not wait for the lease to end."""
+    try:
+        if await ledger.run(leases.hasten_undo(lease.id, lease.epoch)):
+            hinter.tell(Hint.READY)
+    except Exception as error:
+        log.debug("the undo run of %s starts at the end of the lease: %s", lease.id, error)
+
+
+def looking_up(ledger: Ledger) -> Batcher[UUID, Run | None]:
+    """Looks at runs on behalf of others, many at a time: a parent of hundreds asks once.
+
+    Patient, as the journal is: a database that is away is no failure of the run that asks.
+    """
+
+    async def look(run_ids: list[UUID], _: bool) -> list[Run | None]:
+        return await ledger.run(runs.get(run_ids))
+
+    return Batcher(look, limit=LOOK_UPS, patient=True, name="look-up")

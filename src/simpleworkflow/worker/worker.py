@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from uuid import UUID
 
 from ..clock import monotonic
@@ -27,14 +26,16 @@ from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
 from ..runtime.registry import Registry
+from ..runtime.stage import Services
 from ..runtime.stop import Stop
 from ..runtime.tasks import install_task_factory
 from ..runtime.threads import DaemonThreads
 from ..store import Ledger
-from ..store.operations import leases, steps, workers
+from ..store.operations import leases, steps
 from .claim import Claimer
-from .handback import hand_back, hand_back_strangers, hold_refused, look_up
+from .handback import hand_back, hand_back_strangers, hasten_undo, hold_refused, looking_up
 from .holdings import Holdings
+from .introduce import introduce
 from .loop import forever, pause_unless
 from .options import WorkerOptions
 from .process import own_identity
@@ -56,6 +57,7 @@ class Worker:
         self._ledger = ledger
         self._registry = registry
         self._settings = settings
+        self._clock = ledger.clock
         self._process_ends = options.process_ends
         self._executions: dict[tuple[UUID, int], Execution] = {}
         self._by_type: Counter[str] = Counter()
@@ -109,7 +111,17 @@ class Worker:
             every=self._shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )
-        await self._introduce()
+        self._services = Services(
+            clock=self._clock,
+            threads=self._threads,
+            step_threads=self._step_threads,
+            prolong=self._prolong,
+            write=self._journal.write,
+            look_up=looking_up(self._ledger).submit,
+            max_payload=self._settings.max_payload,
+            home=self._ledger.url,
+        )
+        await introduce(self._ledger, self._claimer, self.identity, self._stopping)
         self._renewer.start()
         sweeper = Sweeper(
             self._ledger,
@@ -135,18 +147,6 @@ class Worker:
     def _shortest_lease(self) -> float:
         own = [w.lease for w in self._claimer.routed() if w.lease is not None]
         return min([self._settings.lease, *own])
-
-    async def _introduce(self) -> None:
-        """Tell the database what is served here; a worker may start before its database."""
-        while not self._stopping.is_set():
-            try:
-                await self._ledger.run(workers.define([w.definition for w in self._claimer.routed()]))
-                me = self.identity
-                await self._ledger.run(workers.announce(me.id, me.name, me.host, me.pid, self._claimer.spans()))
-                return
-            except StoreUnavailable as error:
-                log.warning("the worker waits for its database: %s", error)
-                await pause_unless(self._stopping, 1.0)
 
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
@@ -225,14 +225,9 @@ class Worker:
             lease,
             workflow,
             history=history or History({}, []),
-            threads=self._threads,
-            step_threads=self._step_threads,
-            prolong=self._prolong,
-            write=self._journal.write,
-            look_up=partial(look_up, self._ledger),
+            services=self._services,
             on_end=self._ended,
             on_code_over=self._code_over,
-            max_payload=self._settings.max_payload,
         )
         key = (lease.id, lease.epoch)
         self._executions[key] = execution
@@ -257,7 +252,7 @@ class Worker:
 
     def _settle(self, lease: Lease, ending: Ending | Pause, started: float | None = None) -> None:
         entry = self._journal.write(ending)
-        entry.add_done_callback(lambda done: self._settled(lease, ending, done, started or monotonic()))
+        entry.add_done_callback(lambda done: self._settled(lease, ending, done, started or self._clock.passed()))
 
     def _settled(self, lease: Lease, ending: Ending | Pause, entry: asyncio.Future[Outcome], started: float) -> None:
         if entry.cancelled():
@@ -296,7 +291,7 @@ class Worker:
         if self._stopping.is_set():
             self._settle(lease, moves.release(lease, elapsed=None))
             return
-        passed = monotonic() - started
+        passed = self._clock.passed() - started
         left = None if lease.deadline_in is None else lease.deadline_in - passed
         claimed = lease.claimed_at + timedelta(seconds=passed)
         self._begin(replace(lease, wakes=wakes, claimed_at=claimed, deadline_in=left), history)
@@ -325,14 +320,7 @@ class Worker:
         """If it was cancelled, its undo run need not wait for the lease to end."""
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
-            self._loop.create_task(self._hasten(lease))
-
-    async def _hasten(self, lease: Lease) -> None:
-        try:
-            if await self._ledger.run(leases.hasten_undo(lease.id, lease.epoch)):
-                self._hinter.tell(Hint.READY)
-        except Exception as error:
-            log.debug("the undo run of %s starts at the end of the lease: %s", lease.id, error)
+            self._loop.create_task(hasten_undo(self._ledger, self._hinter, lease))
 
     async def _prolong(self, lease: Lease, seconds: float) -> bool:
         return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))

@@ -30,6 +30,7 @@ _INSTANTS = frozenset(
         "created_at",
         "deleted_at",
         "seen_at",
+        "happened_at",
     ]
 )
 _IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])

@@ -144,12 +144,14 @@ def _settle_row(e: Ending) -> tuple[Any, ...]:
         e.result,
         e.error,
         e.last_error,
+        e.hold_reason,
         _settle_data(e),
     )
 
 
 def _log_row(e: Ending) -> tuple[Any, ...]:
-    return (e.run_id, e.epoch, e.event, 1 if e.started else 0, to_us(e.elapsed), _settle_data(e))
+    started, held = 1 if e.started else 0, 0 if e.hold_reason is None else 1
+    return (e.run_id, e.epoch, e.event, started, to_us(e.elapsed), _settle_data(e), held)
 
 
 def _settle_data(e: Ending) -> str | None:
@@ -224,16 +226,23 @@ def lease_holders() -> Steps[list[str]]:
     return [row["leased_by"] for row in (yield query("lease_holders"))]
 
 
+_SWEEPS = (
+    ("crash_runs", [EventType.RETRIED]),
+    ("hold_spent_runs", [EventType.RETRIED, EventType.HELD]),
+    ("give_up_runs", [EventType.FAILED]),
+)
+
+
 @transaction
 def crash(dead_workers: Iterable[str], *, limit: int, chance: float, me: str = "") -> Steps[list[tuple[UUID, Status]]]:
     """Take back what nobody will finish, but nothing from `me`. `chance` in [0, 1) spreads the retries of many."""
     workers = [(worker,) for worker in dead_workers]
     unit = round(MICROSECONDS * (1 + 0.5 * chance))
     moved: list[tuple[UUID, Status]] = []
-    for statement, event in (("crash_runs", EventType.RETRIED), ("give_up_runs", EventType.FAILED)):
+    for statement, told in _SWEEPS:
         rows = yield query(statement, w=workers, limit=limit, unit=unit, me=me)
         if rows:
-            yield query("log_events", e=[_crash_event(row, event) for row in rows])
+            yield query("log_events", e=[_crash_event(row, event) for row in rows for event in told])
         moved += [(row["id"], Status(row["status"])) for row in rows]
     return moved
 

@@ -11,6 +11,8 @@ from uuid import UUID
 from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
+from ...model.failure import steps_of
+from ...model.names import child_of
 from ...model.records import Count, Created, NewRun, Run
 from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
@@ -117,7 +119,35 @@ def resume(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
 
 @transaction
 def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
+    """Open finished runs again. The failed steps that ended them are done anew, and so are failed children that the
+    parent's failure came from; everything that succeeded is kept."""
+    culprits = yield from _failed_below(run_ids)
+    yield query("lock_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
+    rows = yield query("get_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
+    steps = [(row["id"], step) for row in rows if row["finished_at"] for step in steps_of(row["error_json"])]
+    if steps:
+        yield query("clear_steps", b=steps)
+    children = [row["id"] for row in rows if row["id"] in culprits and row["parent_id"] and _is_failed(row)]
+    if children:
+        yield from _control("revive_runs", EventType.RETRIED, children, {})
     return (yield from _control("revive_runs", EventType.RETRIED, run_ids, {}))
+
+
+def _failed_below(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
+    """The failed children, and theirs, whose ends are what these runs failed of."""
+    found: set[UUID] = set()
+    level = list(run_ids)
+    while level:
+        rows = yield query("get_runs", b=sorted({(run_id,) for run_id in level}))
+        waits = [step for row in rows if row["finished_at"] for step in steps_of(row["error_json"])]
+        below = {child for step in waits if (child := child_of(step)) is not None}
+        level = sorted(below - found)
+        found |= below
+    return found
+
+
+def _is_failed(row: Row) -> bool:
+    return row["finished_at"] is not None and row["status"] != Status.SUCCEEDED and row["deleted_at"] is None
 
 
 @transaction

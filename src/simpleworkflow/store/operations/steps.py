@@ -1,12 +1,13 @@
 """The memo of runs: load what is recorded, flush what is new, deliver signals.
 
 `flush` is one transaction of a few statements in a fixed order: lock the runs (and, for endings, their parents) in id
-order and learn which leases still hold; records; children; signals; endings; pauses; events. Each entry gets its own
-outcome. Nothing of an entry whose lease is lost is written.
+order and learn which leases still hold; children; the outbox; records; signals; endings; pauses; events. Each entry
+gets its own outcome. Nothing of an entry whose lease is lost is written.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -15,8 +16,8 @@ from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, SimpleWorkflowError
 from ...model.moves import Ending, Outcome, Pause, Record
-from ...model.records import History, Signal, Step
-from ...model.states import Status, StepKind, StepStatus
+from ...model.records import Happening, History, Signal, Step
+from ...model.states import EventType, Status, StepKind, StepStatus
 from ..protocol import Operation, Row, Steps, query, reading, transaction
 from . import leases
 from .runs import create_rows
@@ -53,9 +54,24 @@ def signals_of(run_id: UUID) -> Steps[list[Signal]]:
     return [_signal(row) for row in (yield query("signals_of_run", run_id=run_id))]
 
 
+@reading
+def happenings(run_id: UUID, *, after: int, limit: int) -> Steps[list[Happening]]:
+    """One page of a run's history."""
+    rows = yield query("history_of_run", run_id=run_id, after=after, limit=limit)
+    return [Happening(row["idx"], row["event_type"], row["happened_at"], row["details_json"]) for row in rows]
+
+
+@reading
+def published(run_id: UUID, name: str) -> Steps[str | None]:
+    """The newest value of that name, whichever branch of the run published it."""
+    rows = yield query("published_values", run_id=run_id)
+    ours = [row["output_json"] for row in rows if row["step_id"].endswith(f"@publish {name}#0")]
+    return ours[-1] if ours else None
+
+
 def flush(entries: Sequence[Entry]) -> Operation[list[Outcome]]:
     """Endings alone take the short road; everything else is locked first."""
-    endings = [entry for entry in entries if isinstance(entry, Ending)]
+    endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
     return leases.settle(endings) if len(endings) == len(entries) else _flush(entries)
 
 
@@ -71,6 +87,7 @@ def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outco
     done: set[int] = {id(entry) for entry in mine if isinstance(entry, Record)}
     endings = [entry for entry in mine if isinstance(entry, Ending)]
     if endings:
+        yield from _clear(endings)
         settled = yield from leases.settle_locked(endings)
         done |= {id(entry) for entry in endings if (entry.run_id, entry.epoch) in settled}
     pauses = [entry for entry in mine if isinstance(entry, Pause)]
@@ -91,19 +108,43 @@ def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outco
 def _write_records(records: Sequence[Record]) -> Steps[None]:
     if not records:
         return
+    records = [one for record in records for one in (record, *record.also)]
     children = [record.child for record in records if record.child is not None]
     if children:
         answers = yield from create_rows(children)
         for answer in answers:
             if isinstance(answer, SimpleWorkflowError):
                 raise answer
+    emitted = [record for record in records if record.emits is not None]
+    if emitted:
+        yield query("insert_outbox", e=_outbox_rows(emitted))
     yield query("record_steps", b=[_record_row(record) for record in _last_of_each(records)])
+    told = [record for record in records if record.told is not None]
+    if told:
+        yield query("log_events", e=[(r.run_id, EventType.STEP_RETRIED, r.epoch, r.told) for r in told])
     consumed = [(record.signal_id, record.step_id) for record in records if record.signal_id is not None]
     if consumed:
         yield query("consume_signals", b=consumed)
     cleared = sorted({(record.run_id,) for record in records if record.clears_suspicion})
     if cleared:
         yield query("progress_runs", b=cleared)
+
+
+def _outbox_rows(records: Sequence[Record]) -> list[tuple[Any, ...]]:
+    places: Counter[UUID] = Counter()
+    rows = []
+    for record in records:
+        assert record.emits is not None
+        places[record.run_id] += 1
+        rows.append((record.run_id, record.step_id, places[record.run_id], *record.emits))
+    return rows
+
+
+def _clear(endings: Sequence[Ending]) -> Steps[None]:
+    """The steps whose failure led here are done again by the next execution."""
+    failed = [(ending.run_id, step_id) for ending in endings for step_id in ending.clears]
+    if failed:
+        yield query("clear_steps", b=failed)
 
 
 def _last_of_each(records: Sequence[Record]) -> list[Record]:

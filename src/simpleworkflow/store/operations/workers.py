@@ -13,7 +13,10 @@ from ..protocol import Steps, query, reading, statements
 @statements
 def define(definitions: Sequence[Definition]) -> Steps[None]:
     """Tell the database what it must know of these workflows; whether they are enabled stays as it is."""
-    rows = sorted((d.name, d.description, d.on_cancel, d.dead_letter) for d in definitions)
+    rows = sorted(
+        ((d.name, d.description, d.on_cancel, d.dead_letter, d.on_exhausted) for d in definitions),
+        key=lambda row: row[0],
+    )
     if rows:
         yield query("upsert_definitions", d=rows)
 
@@ -32,6 +35,7 @@ def definitions(names: Sequence[str]) -> Steps[list[Definition]]:
             description=row["description"],
             on_cancel=row["on_cancel"],
             dead_letter=row["dead_letter"],
+            on_exhausted=row["on_exhausted"],
             runtime=row["runtime"],
             is_enabled=bool(row["is_enabled"]),
         )

@@ -85,22 +85,26 @@ ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs
 -- differs: one statement, one round trip: the move and both events
--- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, data json)
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, hold_reason text, data json)
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
       run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
       lease_until = NULL, leased_by = NULL, updated_at = :now,
       finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
-      result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error)
+      result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
+      held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
+      hold_reason = coalesce(b.hold_reason, r.hold_reason)
   FROM :b
   WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
-  RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data),
+  RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
   SELECT id, 'started', epoch, NULL, :now - us(elapsed) FROM settled WHERE started = 1
   UNION ALL
-  SELECT id, event, epoch, data, :now FROM settled)
+  SELECT id, event, epoch, data, :now FROM settled
+  UNION ALL
+  SELECT id, 'held', epoch, data, :now FROM settled WHERE hold_reason IS NOT NULL)
 SELECT id AS run_id, epoch FROM settled
 
 -- name: settle_family
@@ -115,7 +119,7 @@ SELECT id AS run_id, epoch FROM settled
 
 -- name: log_settled
 -- differs: settle_runs logs its own events here
--- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
+-- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held integer)
 
 -- name: renew_leases
 -- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
@@ -158,7 +162,13 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 -- like: crash_runs
 -- replacing: status = 'pending' -> status = 'failed'
 -- replacing: finished_at = NULL -> finished_at = :now
--- replacing: + 1 < coalesce -> + 1 >= coalesce
+-- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND NOT {holds_when_spent}
+
+-- name: hold_spent_runs
+-- differs: follows crash_runs
+-- like: crash_runs
+-- replacing: finished_at = NULL -> held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it'
+-- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND {holds_when_spent}
 
 -- name: expire_deadlines
 -- differs: SKIP LOCKED among many sweepers

@@ -104,13 +104,15 @@ ORDER BY r.id
 
 -- name: settle_runs
 -- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease.
--- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, data json)
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, hold_reason text, data json)
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
     lease_until = NULL, leased_by = NULL, updated_at = :now,
     finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
-    result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error)
+    result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
+    held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
+    hold_reason = coalesce(b.hold_reason, r.hold_reason)
 FROM :b
 WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
@@ -126,11 +128,13 @@ RETURNING id AS run_id, lease_epoch AS epoch
 -- like: settle_runs
 
 -- name: log_settled
--- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json)
+-- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held integer)
 INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
 SELECT b.run_id, 'started', b.epoch, NULL, :now - us(b.elapsed) FROM :b WHERE b.started = 1
 UNION ALL
 SELECT b.run_id, b.event, b.epoch, b.data, :now FROM :b
+UNION ALL
+SELECT b.run_id, 'held', b.epoch, b.data, :now FROM :b WHERE b.held = 1
 
 -- name: settled_already
 -- After an ambiguous commit: which entries stand exactly as we meant to leave them.
@@ -181,6 +185,9 @@ WITH RECURSIVE holder(leased_by) AS (
   FROM holder WHERE holder.leased_by IS NOT NULL)
 SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
 
+-- fragment: holds_when_spent
+EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
+
 -- name: crash_runs
 -- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
 -- later with growing pauses. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
@@ -206,7 +213,13 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- like: crash_runs
 -- replacing: status = 'pending' -> status = 'failed'
 -- replacing: finished_at = NULL -> finished_at = :now
--- replacing: + 1 < coalesce -> + 1 >= coalesce
+-- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND NOT {holds_when_spent}
+
+-- name: hold_spent_runs
+-- The same for types whose spent runs wait for an operator.
+-- like: crash_runs
+-- replacing: finished_at = NULL -> held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it'
+-- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND {holds_when_spent}
 
 -- name: expire_deadlines
 -- Ends what is past its deadline, leased or not, without running user code.

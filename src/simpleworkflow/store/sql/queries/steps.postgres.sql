@@ -6,7 +6,30 @@
 SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
        s.input AS input_json, s.output AS output_json, s.error AS error_json
 FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
+WHERE s.status <> 'superseded'
 ORDER BY s.run_id, s.seq
+
+-- name: load_signals
+-- differs: no rowid; every signal has a sequence number of its own
+-- batch: b(run_id uuid)
+SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
+FROM :b JOIN workflow.workflow_signal s ON s.run_id = b.run_id
+WHERE s.consumed_at IS NULL
+ORDER BY s.run_id, s.seq
+
+-- name: signals_of_run
+-- differs: no rowid
+-- param: run_id uuid
+SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
+FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq
+
+-- name: insert_signal
+-- differs: sequence numbers come from the event sequence itself; the lock on the run keeps them in order
+-- param: id uuid, run_id uuid, name text, payload json
+INSERT INTO workflow.workflow_signal (id, run_id, name, payload, created_at)
+VALUES (:id, :run_id, :name, :payload, :now)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
 
 -- name: record_steps
 -- differs: sequence numbers come from the event sequence itself
@@ -19,4 +42,6 @@ FROM :b
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
     completed_at = excluded.completed_at, due_at = coalesce(s.due_at, excluded.due_at),
+    done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
     output = excluded.output, error = excluded.error
+WHERE s.completed_at IS NULL OR s.kind = 'publish'

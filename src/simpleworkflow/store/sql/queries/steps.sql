@@ -8,6 +8,7 @@
 SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
        s.input AS input_json, s.output AS output_json, s.error AS error_json
 FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
+WHERE s.status <> 'superseded'
 ORDER BY s.run_id, s.seq, s.rowid
 
 -- name: load_signals
@@ -16,15 +17,16 @@ ORDER BY s.run_id, s.seq, s.rowid
 SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
 FROM :b JOIN workflow.workflow_signal s ON s.run_id = b.run_id
 WHERE s.consumed_at IS NULL
-ORDER BY s.run_id, s.seq
+ORDER BY s.run_id, s.seq, s.rowid
 
 -- name: signals_of_run
 -- param: run_id uuid
 SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
-FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq
+FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq, s.rowid
 
 -- name: record_steps
--- Writes or completes records; the caller holds the locks.
+-- Writes or completes records; the caller holds the locks. What is completed stays so: a wait that is put on record
+-- late must not undo it. Published values alone are written again and again.
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
 INSERT INTO workflow.workflow_step
   (run_id, seq, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
@@ -36,7 +38,41 @@ WHERE true
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
     completed_at = excluded.completed_at, due_at = coalesce(workflow_step.due_at, excluded.due_at),
+    done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN excluded.seq END,
     output = excluded.output, error = excluded.error
+WHERE workflow_step.completed_at IS NULL OR workflow_step.kind = 'publish'
+
+-- name: clear_steps
+-- A retry of the run does these again, since their failure ended the execution before. The old record makes room and
+-- stays for the history.
+-- batch: b(run_id uuid, step_id text)
+UPDATE workflow.workflow_step AS s
+SET status = 'superseded', step_id = s.step_id || '!' || s.lease_epoch
+FROM :b WHERE s.run_id = b.run_id AND s.step_id = b.step_id AND s.status = 'failed'
+
+-- name: insert_outbox
+-- Numbered per run under the run's lock. A step that is on record already has emitted: the first try of a flush whose
+-- answer was lost may have committed.
+-- batch: e(run_id uuid, step_id text, place integer, event_type text, payload json)
+INSERT INTO workflow.outbox_event (aggregate_id, sequence, event_type, payload, created_at)
+SELECT e.run_id, e.place + coalesce(
+         (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = e.run_id), 0),
+       e.event_type, e.payload, :now
+FROM :e
+WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = e.run_id AND s.step_id = e.step_id)
+
+-- name: published_values
+-- The newest of each branch; the caller takes the newest of all.
+-- param: run_id uuid
+SELECT s.step_id, s.output AS output_json, s.completed_at
+FROM workflow.workflow_step s WHERE s.run_id = :run_id AND s.kind = 'publish'
+ORDER BY s.completed_at, coalesce(s.done_seq, s.seq)
+
+-- name: history_of_run
+-- param: run_id uuid, after bigint, limit integer
+SELECT h.idx, h.event_type, h."timestamp" AS happened_at, CAST(h.details AS text) AS details_json
+FROM workflow.workflow_history h
+WHERE h.workflow_id = :run_id AND h.idx > :after ORDER BY h.idx LIMIT :limit
 
 -- name: consume_signals
 -- batch: b(signal_id uuid, step_id text)
@@ -80,8 +116,7 @@ RETURNING id, status
 -- name: insert_signal
 -- param: id uuid, run_id uuid, name text, payload json
 INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
-SELECT :id, :run_id, coalesce(max(s.seq), 0) + 1, :name, :payload, :now
-FROM workflow.workflow_signal s WHERE s.run_id = :run_id
+VALUES (:id, :run_id, (SELECT coalesce(max(e.id), 0) FROM workflow.workflow_event e), :name, :payload, :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

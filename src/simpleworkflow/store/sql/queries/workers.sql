@@ -1,14 +1,16 @@
 -- Definitions and workers: what can run here, and who is alive. Informative, except that a disabled definition is
--- neither triggered nor claimed and that on_cancel and dead_letter are read when a run ends.
+-- neither triggered nor claimed and that on_cancel, dead_letter and on_exhausted are read when a run ends.
 
 -- name: upsert_definitions
 -- A worker tells what it knows; whether a definition is enabled stays the operators' decision.
--- batch: d(name text, description text, on_cancel text, dead_letter text)
-INSERT INTO workflow.workflow_registry (workflow_name, runtime, description, on_cancel, dead_letter, updated_at)
-SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, :now FROM :d
+-- batch: d(name text, description text, on_cancel text, dead_letter text, on_exhausted text)
+INSERT INTO workflow.workflow_registry
+  (workflow_name, runtime, description, on_cancel, dead_letter, on_exhausted, updated_at)
+SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM :d
 WHERE true
 ON CONFLICT (workflow_name) DO UPDATE
 SET description = excluded.description, on_cancel = excluded.on_cancel, dead_letter = excluded.dead_letter,
+    on_exhausted = excluded.on_exhausted,
     runtime = excluded.runtime, updated_at = excluded.updated_at
 
 -- name: enable_definition
@@ -19,7 +21,7 @@ ON CONFLICT (workflow_name) DO UPDATE SET is_enabled = excluded.is_enabled, upda
 
 -- name: get_definitions
 -- batch: d(name text)
-SELECT g.workflow_name, g.runtime, g.is_enabled, g.description, g.on_cancel, g.dead_letter
+SELECT g.workflow_name, g.runtime, g.is_enabled, g.description, g.on_cancel, g.dead_letter, g.on_exhausted
 FROM :d JOIN workflow.workflow_registry g ON g.workflow_name = d.name
 
 -- name: announce_worker

@@ -87,8 +87,8 @@ CREATE TABLE workflow.workflow_event (
   event_type  text NOT NULL,
   data        json,
   CONSTRAINT workflow_event_type CHECK (event_type IN
-    ('created', 'leased', 'started', 'heartbeat', 'retried', 'released', 'paused', 'woken', 'succeeded', 'failed',
-     'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
+    ('created', 'leased', 'started', 'heartbeat', 'step_retried', 'retried', 'released', 'paused', 'woken',
+     'succeeded', 'failed', 'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event (workflow_id, id);
 
@@ -99,6 +99,7 @@ CREATE TABLE workflow.workflow_registry (
   description   text,
   on_cancel     text,
   dead_letter   text,
+  on_exhausted  text,
   updated_at    timestamptz NOT NULL DEFAULT now()
 );
 

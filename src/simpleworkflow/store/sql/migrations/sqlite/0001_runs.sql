@@ -84,8 +84,8 @@ CREATE TABLE workflow_event (
   event_type  TEXT NOT NULL,
   data        TEXT,
   CONSTRAINT workflow_event_type CHECK (event_type IN
-    ('created', 'leased', 'started', 'heartbeat', 'retried', 'released', 'paused', 'woken', 'succeeded', 'failed',
-     'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
+    ('created', 'leased', 'started', 'heartbeat', 'step_retried', 'retried', 'released', 'paused', 'woken',
+     'succeeded', 'failed', 'cancelled', 'timed_out', 'held', 'resumed', 'deleted'))
 );
 CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
 
@@ -96,6 +96,7 @@ CREATE TABLE workflow_registry (
   description   TEXT,
   on_cancel     TEXT,
   dead_letter   TEXT,
+  on_exhausted  TEXT,
   updated_at    INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000)
 );
 

@@ -2,9 +2,11 @@
 
 -- migrate:up
 
+-- Sequence numbers are the number of the newest event at that moment; the row id tells apart what shares one.
 CREATE TABLE workflow_step (
   run_id       TEXT NOT NULL,
   seq          INTEGER NOT NULL,
+  done_seq     INTEGER,
   lease_epoch  INTEGER NOT NULL,
   started_at   INTEGER,
   completed_at INTEGER,
@@ -18,9 +20,9 @@ CREATE TABLE workflow_step (
   error        TEXT,
   PRIMARY KEY (run_id, step_id),
   CONSTRAINT workflow_step_kind CHECK (kind IN
-    ('step', 'sleep', 'signal', 'child', 'emit', 'race', 'value')),
-  CONSTRAINT workflow_step_status CHECK (status IN ('waiting', 'retrying', 'succeeded', 'failed')),
-  CONSTRAINT workflow_step_completed CHECK ((status IN ('succeeded', 'failed')) = (completed_at IS NOT NULL)),
+    ('step', 'sleep', 'signal', 'child', 'result', 'emit', 'publish', 'race', 'value')),
+  CONSTRAINT workflow_step_status CHECK (status IN ('waiting', 'retrying', 'succeeded', 'failed', 'superseded')),
+  CONSTRAINT workflow_step_completed CHECK ((status IN ('waiting', 'retrying')) = (completed_at IS NULL)),
   CONSTRAINT workflow_step_id CHECK (length(step_id) BETWEEN 1 AND 1000)
 );
 
@@ -31,7 +33,7 @@ CREATE TABLE workflow_signal (
     substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
     substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))),
   run_id      TEXT NOT NULL,
-  seq         INTEGER NOT NULL,
+  seq         INTEGER NOT NULL DEFAULT 0,
   created_at  INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   consumed_at INTEGER,
   consumed_by TEXT,
@@ -42,6 +44,20 @@ CREATE TABLE workflow_signal (
 CREATE INDEX workflow_signal_unread ON workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 CREATE INDEX workflow_signal_run ON workflow_signal (run_id, seq);
 
+-- Events on their way out: written with the move or the step they tell of, numbered per run without gaps.
+CREATE TABLE outbox_event (
+  id           INTEGER PRIMARY KEY,
+  aggregate_id TEXT NOT NULL,
+  sequence     INTEGER NOT NULL,
+  event_type   TEXT NOT NULL,
+  created_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
+  published_at INTEGER,
+  payload      TEXT NOT NULL,
+  CONSTRAINT outbox_event_type CHECK (length(event_type) BETWEEN 1 AND 200),
+  UNIQUE (aggregate_id, sequence)
+);
+CREATE INDEX outbox_event_unpublished ON outbox_event (id) WHERE published_at IS NULL;
+
 -- PostgreSQL's claim says itself which runs it woke; here the row's own change does.
 CREATE TRIGGER run_woken AFTER UPDATE OF status ON workflow_run
 WHEN OLD.status = 'paused' AND NEW.status = 'leased'
@@ -50,8 +66,65 @@ BEGIN
   VALUES (NEW.id, 'woken', NEW.lease_epoch, NEW.updated_at);
 END;
 
+-- Everything that happened to a run, in sched's words; see PostgreSQL's text. Instants stay integers, as everywhere
+-- here. What shares a sequence number is told apart by its instant and its row.
+CREATE VIEW workflow_history AS
+WITH head AS (
+  SELECT s.rowid AS tie, s.*, substr(s.step_id, 1, instr(s.step_id, '#') - 1) AS head,
+         CASE WHEN s.done_seq IS NULL THEN coalesce(s.completed_at, s.started_at) ELSE s.started_at END AS recorded_at
+  FROM workflow_step s),
+piece AS (
+  SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
+                ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
+  FROM head h)
+SELECT l.workflow_id,
+       row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.recorded_at, l.turn, l.tie, l.phase) AS idx,
+       l.event_type, l.happened_at AS "timestamp", l.details
+FROM (
+  SELECT r.id AS workflow_id, e.id AS place, e.created_at AS recorded_at, 0 AS turn, 0 AS tie, 0 AS phase,
+         'WorkflowStarted' AS event_type, e.created_at AS happened_at,
+         json_object('workflow_name', r.type, 'input', json(r.payload)) AS details
+  FROM workflow_event e JOIN workflow_run r ON r.id = e.workflow_id WHERE e.event_type = 'created'
+  UNION ALL
+  SELECT p.run_id, p.seq, p.recorded_at, 2, p.tie, 0, 'ActivityScheduled', p.started_at,
+         json_object('activity_name', p.name, 'step_id', p.step_id, 'input', json(p.input))
+  FROM piece p WHERE p.kind IN ('step', 'child')
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.completed_at, 2, p.tie, 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_object('activity_name', p.name, 'step_id', p.step_id, 'result', json(p.output), 'error', json(p.error))
+  FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, p.seq, p.recorded_at, 2, p.tie, 0, 'TimerScheduled', p.started_at,
+         json_object('timer_id', p.step_id, 'fire_at', p.due_at)
+  FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.completed_at, 2, p.tie, 1, 'TimerFired', p.completed_at,
+         json_object('timer_id', p.step_id)
+  FROM piece p
+  WHERE p.due_at IS NOT NULL AND p.error IS NULL
+    AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
+  UNION ALL
+  SELECT g.run_id, g.seq, g.created_at, 1, g.rowid, 0, 'SignalReceived', g.created_at,
+         json_object('signal_name', g.name, 'input', json(g.payload))
+  FROM workflow_signal g
+  UNION ALL
+  SELECT e.workflow_id, e.id, e.created_at, 0, 0, 0,
+         CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
+           WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
+           WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
+         e.created_at, e.data
+  FROM workflow_event e
+  WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
+  UNION ALL
+  SELECT e.workflow_id, e.id, e.created_at, 0, 0, 1, 'WorkflowCanceled', e.created_at, e.data
+  FROM workflow_event e WHERE e.event_type = 'cancelled'
+) AS l;
+
 -- migrate:down
 
+DROP VIEW workflow_history;
 DROP TRIGGER run_woken;
 DROP TABLE workflow_step;
 DROP TABLE workflow_signal;
+DROP TABLE outbox_event;

@@ -1,0 +1,89 @@
+"""What every call of a client stands on: one database, opened by the first call, and what concerns it as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+from ..clock import Clock
+from ..config import Settings, default_url
+from ..model.errors import InvalidInput
+from ..store.migrate import Applied
+from ..store.url import parse_url
+from .engine import Engine
+
+_opening = threading.Lock()
+"""Two threads whose first calls meet must not open two engines."""
+
+
+def _new_lock() -> None:
+    global _opening
+    _opening = threading.Lock()  # a forked child may have been born while another thread held it
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+class Base:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._url = default_url() if url is None else url
+        self._schema = schema
+        self._parsed = parse_url(self._url, schema=schema)
+        self._clock = clock
+        self._running: Engine | None = None
+        self.settings = settings or Settings()
+
+    @property
+    def _engine(self) -> Engine:
+        """Opened by the first call, and anew in a forked child or after close()."""
+        with _opening:
+            engine = self._running
+            if engine is None or engine.is_closed or engine.is_inherited():
+                engine = self._running = Engine(self._url, self._schema, self.settings, self._clock)
+            return engine
+
+    def use(self, url: str) -> None:
+        """Point this App at another database, before its first call."""
+        if self._running is not None and not self._running.is_closed:
+            raise InvalidInput("this App is already open; choose its database before the first call")
+        self._parsed = parse_url(url, schema=self._schema)
+        self._url = url
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._parsed}>"
+
+    async def check(self) -> None:
+        """Reach the database and make sure that its tables fit; a SQLite file is migrated on the spot."""
+        await self._engine.check()
+
+    async def migrate(self) -> list[str]:
+        """Bring the tables up to this version; says what was applied."""
+        await self.migration_status()  # a database that cannot be reached is told at once, not after minutes
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(None)]
+
+    async def migrate_down(self, count: int = 1) -> list[str]:
+        """Take back the newest migrations, with their data."""
+        await self.migration_status()
+        return [f"{m.version}_{m.name}" for m in await self._engine.migrate(count)]
+
+    async def migration_status(self) -> list[Applied]:
+        """Every migration of this version, and when it was applied."""
+        return await self._engine.migration_status()
+
+    async def close(self) -> None:
+        """Close connections. The next call opens them again."""
+        await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        with _opening:
+            engine, self._running = self._running, None
+        if engine is not None and not engine.is_inherited():
+            engine.close()

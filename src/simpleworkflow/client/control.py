@@ -1,0 +1,81 @@
+"""Control of runs: the reply of every call matches the state that the run is in when it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from ..clock import new_id
+from ..model.errors import AlreadyFinished, RunNotFound
+from ..model.names import check_type
+from ..model.payload import encode
+from ..model.records import Run
+from ..model.states import Status
+from ..runtime.branches import check_name
+from ..runtime.hints import Hint
+from ..store.operations import runs, steps, workers
+from ..store.operations.runs import Controlled
+from ..store.protocol import Operation
+from .looking import Looking
+from .request import RunId, reason_text, run_uuid
+
+
+class Control(Looking):
+    async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
+        run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+        if run.status is not Status.CANCELLED:
+            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be cancelled")
+        return run
+
+    async def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+        """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
+
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        """
+        signal_id = new_id() if id is None else run_uuid(id)
+        text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
+        await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_name(name, "signal"), text))
+        await self._engine.tell(Hint.CONTROL)
+        await self._engine.tell(Hint.READY)
+        return signal_id
+
+    async def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Stop it from going on until resumed; a running one is handed back by its worker."""
+        run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+        if run.is_finished:
+            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be held")
+        return run
+
+    async def resume(self, run_id: RunId) -> Run:
+        """Lift a hold, nothing else."""
+        run = await self._control(runs.resume([run_uuid(run_id)]), run_id, Hint.READY)
+        if run.is_finished:
+            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; there is nothing to resume")
+        return run
+
+    async def retry(self, run_id: RunId) -> Run:
+        """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""
+        run = await self._control(runs.revive([run_uuid(run_id)]), run_id, Hint.READY)
+        if run.is_finished:
+            raise AlreadyFinished(f"run {run.id} ({run.type}) was deleted; it cannot be retried")
+        return run
+
+    async def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
+        """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
+        return await self._control(runs.delete([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+
+    async def _control(self, operation: Operation[list[Controlled]], run_id: RunId, hint: Hint) -> Run:
+        engine = self._engine
+        (answer,) = await engine.run(operation)
+        if answer.run is None:
+            raise RunNotFound(f"there is no run {run_id}")
+        if answer.moved:
+            await engine.tell(hint)
+            if answer.run.is_finished:
+                await engine.tell(Hint.CHANGED)
+        return answer.run
+
+    async def enable(self, name: str, is_enabled: bool = True) -> None:
+        """Allow or refuse triggers and claims of a type; runs that are under way go on."""
+        await self._engine.run(workers.enable(check_type(name), is_enabled))

@@ -1,0 +1,54 @@
+"""Calls of the App that a workflow's own code makes.
+
+The code of a workflow runs again after every resume, and a trigger made by it must not. So inside a workflow (not
+inside one of its steps) a trigger of the same database becomes what ctx.trigger does: a child run, started once.
+Waiting for such a child gives up the slot, as ctx.run does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from ..model.duration import Duration
+from ..model.errors import ResultTimeout
+from ..model.records import Created, NewRun
+from ..runtime.branches import IN_STEP
+from ..runtime.execute import Execution
+from ..runtime.tasks import CURRENT
+from ..store.url import DatabaseURL
+
+
+def workflow_here(home: DatabaseURL) -> Execution | None:
+    """The execution whose own code is calling, when its runs live in this database."""
+    owner = CURRENT.get()
+    if not isinstance(owner, Execution) or IN_STEP.get() or owner.services.home != home:
+        return None
+    return owner
+
+
+async def start_children(here: Execution, new: Sequence[NewRun], *, chosen: bool) -> list[Created]:
+    """Start these as children; each keeps the id that the caller chose for it, if any."""
+
+    async def start() -> list[UUID]:
+        begun = [here.durable.start(one, None, chosen=one.id if chosen else None) for one in new]
+        await asyncio.gather(*(starting for _, starting in begun))
+        return [child_id for child_id, _ in begun]
+
+    return [Created(child_id, True) for child_id in await here.call(start)]
+
+
+async def child_result(here: Execution, child_id: UUID, output_type: Any, timeout: Duration | None) -> Any:
+    """Wait durably for a child that this workflow has started."""
+
+    async def wait() -> Any:
+        if timeout is None:
+            return await here.durable.child_result(child_id, output_type)
+        first = await here.durable.race([here.durable.child_result(child_id, output_type), here.durable.sleep(timeout)])
+        if first.index == 1:
+            raise ResultTimeout(f"child run {child_id} has not finished within {timeout}")
+        return first.value
+
+    return await here.call(wait)

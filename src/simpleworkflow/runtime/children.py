@@ -1,0 +1,124 @@
+"""Child runs: started once, executed by any worker that serves their type, waited for without a slot.
+
+A child's id is derived from its parent's and from the place that starts it, so that starting it again finds it. A child
+has attempts of its own: its failure, when the parent does not catch it, ends the parent at once, and a retry of the
+parent by an operator opens the child again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid5
+
+from ..model import payload
+from ..model.errors import InvalidInput, RunCancelled, RunEnded, RunFailed, RunTimedOut
+from ..model.names import RESULT, check_type
+from ..model.records import NewRun, Run, Step
+from ..model.states import Status, StepKind, StepStatus
+from .steps import Steps
+
+if TYPE_CHECKING:
+    from .registry import Workflow
+    from .stage import Stage
+
+_ENDINGS: dict[str, type[RunEnded]] = {Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
+
+
+class Target:
+    """What is to be started: a workflow of this App, one that is declared, or a bare name."""
+
+    def __init__(self, workflow: Workflow[Any, Any] | str) -> None:
+        if isinstance(workflow, str):
+            self.name, self.takes_input, self.input_type, self.output_type = check_type(workflow), True, Any, Any
+            return
+        self.name = workflow.name
+        self.takes_input = workflow.takes_input
+        self.input_type = workflow.input_type
+        self.output_type = workflow.output_type
+
+
+class Children(Steps):
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self.types: dict[UUID, str] = {}
+        """The children of this run that its code has asked for."""
+
+    def trigger(self, workflow: Any, input: Any, key: str | None) -> tuple[UUID, Coroutine[Any, Any, None]]:
+        """(the child's id, what starts it)"""
+        target = Target(workflow)
+        what = f"payload of {target.name}"
+        if not target.takes_input and input is not None:
+            raise InvalidInput(f"{target.name} takes no input, but got {type(input).__name__}")
+        text = self._encode(input, what)
+        if target.takes_input:
+            payload.decode(text, target.input_type, what=what)
+        return self.start(NewRun(UUID(int=0), target.name, text), key)
+
+    def start(
+        self, new: NewRun, key: str | None, *, chosen: UUID | None = None
+    ) -> tuple[UUID, Coroutine[Any, Any, None]]:
+        """The same for a request that is complete but for its identity, unless the caller chose one."""
+        step_id = self._enter().identify(new.type, key)
+        child_id = chosen or uuid5(self._stage.lease.id, step_id)
+        child = replace(new, id=child_id, parent_id=self._stage.lease.id)
+        self.types[child_id] = child.type
+        return child_id, self._at(step_id, self._start(child, step_id))
+
+    async def _start(self, child: NewRun, step_id: str) -> None:
+        self._enter()
+        if self._recorded(step_id, StepKind.CHILD) is not None:
+            return
+        output = payload.encode(str(child.id))
+        await self._write(
+            self._record(step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child)
+        )
+
+    def child_result(self, child_id: UUID, as_type: Any) -> Coroutine[Any, Any, Any]:
+        step_id = self._enter().identify(f"{RESULT}{child_id}")
+        return self._at(step_id, self._result(step_id, child_id, as_type))
+
+    def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
+        child_id, start = self.trigger(workflow, input, key)
+        step_id = self._enter().identify(f"{RESULT}{child_id}")
+
+        async def both() -> Any:
+            await start
+            return await self._result(step_id, child_id, getattr(workflow, "output_type", Any))
+
+        return self._at(step_id, both())
+
+    async def _result(self, step_id: str, child_id: UUID, as_type: Any) -> Any:
+        self._enter()
+        known = self._recorded(step_id, StepKind.RESULT)
+        if known is not None and known.status is not StepStatus.WAITING:
+            output, error = known.output_json, known.error_json
+        else:
+            run = await self._finished_child(child_id, step_id, known)
+            succeeded = run.status is Status.SUCCEEDED
+            output = (run.result_json or "null") if succeeded else None
+            error = None if succeeded else payload.encode({"status": run.status, "message": run.last_error})
+            status = StepStatus.SUCCEEDED if succeeded else StepStatus.FAILED
+            story = {"input": self._type(child_id), "output": output, "error": error}
+            await self._write(self._record(step_id, StepKind.RESULT, status, **story))
+        if error is not None:
+            told = payload.decode(error)
+            kind = _ENDINGS.get(str(told.get("status")), RunFailed)
+            raise kind(f"child run {child_id} {told.get('status')}: {told.get('message')}", step_id=step_id)
+        return payload.decode(output or "null", as_type, what=f"result of run {child_id}")
+
+    def _type(self, child_id: UUID) -> str:
+        return payload.encode(self.types.get(child_id))
+
+    async def _finished_child(self, child_id: UUID, step_id: str, known: Step | None) -> Run:
+        while True:
+            self._stage.begin_work()
+            try:
+                run = await self._stage.look_up(child_id)
+            finally:
+                self._stage.end_work()
+            if run is not None and run.is_finished:
+                return run
+            waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
+            await self._wait(record=None if known else waiting, duration=None, child_id=child_id)

@@ -1,0 +1,190 @@
+"""What the durable calls of one execution stand on: its lease, its history, its waits, and when it may be unwound.
+
+A run that only waits gives up its slot: its code is unwound and started again from its history when something happens.
+Whether it only waits is looked at whenever something changes: no step body and no durable write in flight, and every
+task blocked on a durable wait or on others of the same run (waits.py). Between two looks nothing of the run can move
+unseen, because everything it does begins and ends here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ..clock import Clock, Timer
+from ..model.errors import ExecutionStopped
+from ..model.moves import Outcome, Pause, Record
+from ..model.records import History, Lease, Run
+from ..store.url import DatabaseURL
+from .branches import Branch
+from .stop import Stop
+from .tasks import caught
+from .waits import Post, Wait, resolve, soonest
+
+log = logging.getLogger("simpleworkflow.execute")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a worker does for every execution on it."""
+
+    clock: Clock
+    threads: Executor
+    step_threads: Executor
+    prolong: Callable[[Lease, float], Coroutine[Any, Any, bool]]
+    write: Callable[[Record], asyncio.Future[Outcome]]
+    look_up: Callable[[UUID], asyncio.Future[Run | None]]
+    max_payload: int
+    home: DatabaseURL
+    """The database that the runs live in."""
+
+
+class Stage:
+    def __init__(self, lease: Lease, history: History, services: Services) -> None:
+        self.lease = lease
+        self.history = history
+        self.services = services
+        self.clock = services.clock
+        self.started = services.clock.passed()
+        self.reason: Stop | None = None
+        self.waits: dict[Wait, None] = {}
+        self.post = Post(lease.wakes, history.signals, self.waits)
+        self.kept: set[str] = set()
+        """Waits of this execution that have been put on record."""
+        self.trunk = Branch()
+        self._loop = asyncio.get_running_loop()
+        self._ended = False
+        self._pause: Pause | None = None
+        self._busy = 0
+        self._naps = 0
+        self._bodies: set[asyncio.Future[Any]] = set()
+        self._looking: asyncio.Handle | None = None
+
+    @property
+    def elapsed(self) -> float:
+        return self.clock.passed() - self.started
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended or self.reason is not None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended and self.reason is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens here until some time has passed or somebody else does something."""
+        return not self.is_over and self._busy == self._naps and bool(self.waits or self._naps)
+
+    def now(self) -> datetime:
+        """The database's clock, carried on by our own since the claim."""
+        return self.lease.claimed_at + timedelta(seconds=self.elapsed)
+
+    def write(self, record: Record) -> asyncio.Future[Outcome]:
+        return self.services.write(record)
+
+    async def look_up(self, run_id: UUID) -> Run | None:
+        return await asyncio.shield(self.services.look_up(run_id))
+
+    def begin_work(self) -> None:
+        self._busy += 1
+
+    def end_work(self) -> None:
+        self._busy -= 1
+        self.look_again()
+
+    async def nap(self, seconds: float) -> None:
+        """A pause too short to unwind for."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        timer = self.clock.call_later(seconds, lambda: resolve(future))
+        self._naps += 1
+        self.begin_work()
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._naps -= 1
+            self.end_work()
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return self.clock.call_later(seconds, callback)
+
+    def stop(self, reason: Stop) -> None:
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        self.stop(Stop.LOST)
+
+    def in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Ends with (value, error): a thread may raise what a future refuses to hold."""
+
+        def unless_over() -> Any:
+            if self.is_over:
+                raise ExecutionStopped
+            return function()
+
+        body = self._loop.run_in_executor(self.services.step_threads, caught, unless_over)
+        self._bodies.add(body)
+        body.add_done_callback(self._bodies.discard)
+        return body
+
+    def apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work of ours on behalf of user code: it is no task of the run."""
+        return self._loop.create_task(work, context=contextvars.Context())
+
+    # Waiting.
+
+    def keep(self, wait: Wait) -> None:
+        """Put a wait on record while the run stays resident."""
+        if wait.record is None or self.is_over:
+            return
+        record, wait.record = replace(wait.record, due_in=self.left(wait)), None
+        self.kept.add(record.step_id)
+        self.write(record).add_done_callback(self._kept)
+
+    def _kept(self, entry: asyncio.Future[Outcome]) -> None:
+        if entry.cancelled():
+            return
+        if entry.exception() is not None:
+            log.warning("a wait of run %s could not be put on record: %s", self.lease.id, entry.exception())
+        elif entry.result() is Outcome.LOST:
+            self.lose()
+
+    def left(self, wait: Wait) -> float | None:
+        """Seconds until this wait is due; None when only an event ends it."""
+        return None if wait.due is None else max(wait.due - self.clock.passed(), 0.0)
+
+    def look_again(self, pause: float = 0.0) -> None:
+        """Something has changed: perhaps all that is left to do is wait."""
+        if self.waits and not self.is_over and self._looking is None:
+            self._looking = self._loop.call_later(pause, self._suspend_if_idle, pause)
+
+    def _suspend_if_idle(self, pause: float) -> None:
+        self._looking = None
+        if self.is_over or not self.waits or self._busy:
+            return
+        if not self.only_waits():
+            self.look_again(min(max(pause * 2, 0.001), 1.0))
+            return
+        records = tuple(replace(w.record, due_in=self.left(w)) for w in self.waits if w.record is not None)
+        due = soonest(self.left(wait) for wait in self.waits)
+        self._pause = Pause(self.lease.id, self.lease.epoch, self.post.wakes, due, self.elapsed, records)
+        self.reason = Stop.SUSPEND
+        self.unwind()
+
+    def only_waits(self) -> bool:
+        raise NotImplementedError
+
+    def unwind(self) -> None:
+        """Stop user code; it will be executed again."""
+        raise NotImplementedError

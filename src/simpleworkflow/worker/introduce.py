@@ -1,0 +1,27 @@
+"""A worker says what it serves: definitions for those who trigger, and itself among the living."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..model.errors import StoreUnavailable
+from ..store import Ledger
+from ..store.operations import workers
+from .claim import Claimer
+from .loop import pause_unless
+from .process import Identity
+
+log = logging.getLogger("simpleworkflow.worker")
+
+
+async def introduce(ledger: Ledger, claimer: Claimer, me: Identity, stopping: asyncio.Event) -> None:
+    """Tell the database what is served here; a worker may start before its database."""
+    while not stopping.is_set():
+        try:
+            await ledger.run(workers.define([w.definition for w in claimer.routed()]))
+            await ledger.run(workers.announce(me.id, me.name, me.host, me.pid, claimer.spans()))
+            return
+        except StoreUnavailable as error:
+            log.warning("the worker waits for its database: %s", error)
+            await pause_unless(stopping, 1.0)
