@@ -57,12 +57,27 @@ from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
 
 if TYPE_CHECKING:
-    # The seed's spelling, for those who come from simple-workflow; see docs/coming-from.md.
+    from . import testing as testing
+
+    # The seeds' spellings, for those who come from simple-workflow and pgqrs; see docs/coming-from.md.
     from .compat.intents import Client as Client
     from .compat.intents import Intent as Intent
     from .compat.intents import IntentPoller as IntentPoller
     from .compat.intents import WorkflowExecutor as WorkflowExecutor
     from .compat.intents import WorkflowRun as WorkflowRun
+    from .compat.pgqrs import Consumer as Consumer
+    from .compat.pgqrs import Pause as Pause
+    from .compat.pgqrs import RunRecord as RunRecord
+    from .compat.pgqrs import RunStatus as RunStatus
+    from .compat.pgqrs import Store as Store
+    from .compat.pgqrs import SyncWorkflowContext as SyncWorkflowContext
+    from .compat.pgqrs import TransientError as TransientError
+    from .compat.pgqrs import TransientStepError as TransientStepError
+    from .compat.pgqrs import WorkflowContext as WorkflowContext
+    from .compat.pgqrs import consumer as consumer
+    from .compat.pgqrs import open_store as open_store
+    from .compat.pgqrs import poll_all as poll_all
+    from .compat.pgqrs import workflow as workflow
 
 __version__ = "0.1.0"
 
@@ -117,12 +132,35 @@ __all__ = [
     "step_info",
 ]
 
-_COMPAT = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
+_INTENTS = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
+_PGQRS = {
+    "Consumer",
+    "Pause",
+    "RunRecord",
+    "RunStatus",
+    "Store",
+    "SyncWorkflowContext",
+    "TransientError",
+    "TransientStepError",
+    "WorkflowContext",
+    "consumer",
+    "open_store",
+    "poll_all",
+    "workflow",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _COMPAT:
+    if name == "testing":
+        from . import testing
+
+        return testing
+    if name in _INTENTS:
         from .compat import intents
 
         return getattr(intents, name)
+    if name in _PGQRS:
+        from .compat import pgqrs
+
+        return getattr(pgqrs, name)
     raise AttributeError(f"module 'simpleworkflow' has no attribute {name!r}")

@@ -13,11 +13,12 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+from uuid import UUID
 
 from .client.client import Client
 from .client.sync import SyncClient
@@ -138,6 +139,21 @@ class App(Client):
         self._registry.add(workflow)
         return workflow
 
+    def serves(self, name: str) -> bool:
+        """Whether there is a handler for this type here."""
+        workflow = self._registry.find(name)
+        return workflow is not None and workflow.handler is not None
+
+    @contextmanager
+    def served_by(self, workflow: Workflow[Any, Any]) -> Iterator[None]:
+        """Let another handler serve a type for a while, as tests do."""
+        before = self._registry.replace(workflow)
+        try:
+            yield
+        finally:
+            if before is not None:
+                self._registry.replace(before)
+
     def make_worker(self, *, process_ends: bool = False, **choices: Unpack[WorkerChoices]) -> Worker:
         """A worker for the running event loop, not started yet. Most programs want app.worker() or the command."""
         settings, options = self._worker_plan(choices, process_ends)
@@ -235,6 +251,15 @@ class EmbeddedWorker:
             raise trouble
         self.stop()
         raise StoreUnavailable(f"the worker was not ready within {human(START_TIMEOUT)}")
+
+    def nudge(self) -> None:
+        """Look for work now instead of at the next poll."""
+        if self._loop is not None and self._worker is not None:
+            self._loop.call_soon_threadsafe(self._worker.nudge)
+
+    def is_idle(self, run_id: UUID, wakes: int, *, but_for_bodies: bool = False) -> bool:
+        """Whether this run is under way here and only waits, knowing all that has happened to it."""
+        return self._worker is not None and self._worker.is_idle(run_id, wakes, but_for_bodies)
 
     @property
     def is_alive(self) -> bool:

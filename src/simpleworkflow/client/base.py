@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from ..clock import Clock
 from ..config import Settings, default_url
 from ..model.errors import InvalidInput
 from ..store.migrate import Applied
+from ..store.protocol import Operation
 from ..store.url import parse_url
 from .engine import Engine
+
+T = TypeVar("T")
 
 _opening = threading.Lock()
 """Two threads whose first calls meet must not open two engines."""
@@ -56,6 +62,20 @@ class Base:
             raise InvalidInput("this App is already open; choose its database before the first call")
         self._parsed = parse_url(url, schema=self._schema)
         self._url = url
+
+    @contextmanager
+    def elsewhere(self, url: str, *, clock: Clock | None = None) -> Iterator[None]:
+        """Use another database for a while, as tests do; the usual one is not touched meanwhile."""
+        before = self._url, self._parsed, self._clock, self._running
+        self._url, self._parsed, self._clock, self._running = url, parse_url(url), clock, None
+        try:
+            yield
+        finally:
+            self._url, self._parsed, self._clock, self._running = before
+
+    def perform(self, operation: Operation[T]) -> Awaitable[T]:
+        """Run one operation of the store; for tools that stand beside an App."""
+        return self._engine.run(operation)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._parsed}>"

@@ -76,6 +76,10 @@ class Control(Looking):
                 await engine.tell(Hint.CHANGED)
         return answer.run
 
+    async def define(self, name: str, *, description: str | None = None) -> None:
+        """Make a type known before any worker serves it, so that require="definition" is met. Asking twice is fine."""
+        await self._engine.run(workers.create_definition(check_type(name), description))
+
     async def enable(self, name: str, is_enabled: bool = True) -> None:
         """Allow or refuse triggers and claims of a type; runs that are under way go on."""
         await self._engine.run(workers.enable(check_type(name), is_enabled))

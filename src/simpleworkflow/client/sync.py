@@ -257,6 +257,10 @@ class SyncClient(_Blocking):
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
         return self._block(self._client.delete(run_id, reason=reason))
 
+    def define(self, name: str, *, description: str | None = None) -> None:
+        """Make a type known before any worker serves it, so that require="definition" is met. Asking twice is fine."""
+        self._block(self._client.define(name, description=description))
+
     def enable(self, name: str, is_enabled: bool = True) -> None:
         """Allow or refuse triggers and claims of a type; runs that are under way go on."""
         self._block(self._client.enable(name, is_enabled))

@@ -221,6 +221,12 @@ class Registry:
         if known is None or known.handler is None:
             self._workflows[workflow.name] = workflow
 
+    def replace(self, workflow: Workflow[Any, Any]) -> Workflow[Any, Any] | None:
+        """Put this one in the place of another of the same name; returns the other."""
+        before = self._workflows.get(workflow.name)
+        self._workflows[workflow.name] = workflow
+        return before
+
     def find(self, name: str) -> Workflow[Any, Any] | None:
         return self._workflows.get(name)
 

@@ -66,6 +66,8 @@ class Stage:
         self._pause: Pause | None = None
         self._busy = 0
         self._naps = 0
+        self.limited = 0
+        """Step bodies under way that have a timeout."""
         self._bodies: set[asyncio.Future[Any]] = set()
         self._looking: asyncio.Handle | None = None
 
@@ -81,10 +83,13 @@ class Stage:
     def has_ended(self) -> bool:
         return self._ended and self.reason is None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing happens here until some time has passed or somebody else does something."""
-        return not self.is_over and self._busy == self._naps and bool(self.waits or self._naps)
+    def is_idle(self, but_for_bodies: bool = False) -> bool:
+        """Whether nothing happens here until some time has passed or somebody else does something.
+
+        A step body that has a timeout may be taken for a wait too: it ends by itself, or by time.
+        """
+        waiting = self._naps + (self.limited if but_for_bodies else 0)
+        return not self.is_over and self._busy == waiting and bool(self.waits or waiting)
 
     def now(self) -> datetime:
         """The database's clock, carried on by our own since the claim."""

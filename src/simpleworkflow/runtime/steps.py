@@ -102,13 +102,16 @@ class Steps(Memo):
         lease = self._stage.lease
         info = StepInfo(call.name, lease.id, f"{lease.id}:{step_id}", lease.epoch, attempt)
         marks = IN_STEP.set(True), CURRENT_STEP.set(info)
+        limited = 0 if call.options.timeout is None else 1
         self._stage.begin_work()
+        self._stage.limited += limited
         try:
             if call.is_async:
                 return await self._in_time(call, call.function(*args, **kwargs))
             value = await self._thread_body(call, args, kwargs, step_id)
             return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
+            self._stage.limited -= limited
             self._stage.end_work()
             CURRENT_STEP.reset(marks[1])
             IN_STEP.reset(marks[0])

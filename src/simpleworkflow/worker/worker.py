@@ -90,6 +90,17 @@ class Worker:
             # A claim that the database does not answer must not hold up the stop.
             asyncio.get_running_loop().call_later(CLAIM_GRACE, self._claiming.cancel)
 
+    def nudge(self) -> None:
+        """Look for work, and at what is under way, now instead of at the next poll."""
+        self._wake.set()
+        if len(self._holdings):
+            self._renewer.look()
+
+    def is_idle(self, run_id: UUID, wakes: int, but_for_bodies: bool) -> bool:
+        """Whether this run is under way here and only waits, knowing all that has happened to it."""
+        execution = next((e for e in list(self._executions.values()) if e.lease.id == run_id), None)
+        return execution is not None and execution.is_idle(but_for_bodies) and execution.post.wakes == wakes
+
     async def run(self) -> None:
         """Work until stopped."""
         loop = asyncio.get_running_loop()

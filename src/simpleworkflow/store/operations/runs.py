@@ -5,6 +5,7 @@ their locks in the same order. What a worker does to its leases is in leases.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -178,6 +179,37 @@ def get(run_ids: Sequence[UUID]) -> Steps[list[Run | None]]:
     rows = yield query("get_runs", b=[(run_id,) for run_id in set(run_ids)])
     runs = {row["id"]: _run(row) for row in rows}
     return [runs.get(run_id) for run_id in run_ids]
+
+
+class Standing(NamedTuple):
+    """An open run, as far as it matters for what happens to it next."""
+
+    id: UUID
+    type: str
+    status: Status
+    run_at: datetime | None
+    deadline_at: datetime | None
+    start_by: datetime | None
+    is_held: bool
+    wakes: int
+
+
+@reading
+def standing() -> Steps[list[Standing]]:
+    """All open runs of a small database, such as a test's."""
+    return [
+        Standing(
+            row["id"],
+            row["type"],
+            Status(row["status"]),
+            row["run_at"],
+            row["deadline_at"],
+            row["start_by"] if row["lease_epoch"] == 0 else None,
+            row["held_at"] is not None,
+            row["wakes"],
+        )
+        for row in (yield query("open_runs"))
+    ]
 
 
 @reading

@@ -22,6 +22,11 @@ def define(definitions: Sequence[Definition]) -> Steps[None]:
 
 
 @statements
+def create_definition(name: str, description: str | None) -> Steps[None]:
+    yield query("create_definition", name=name, description=description)
+
+
+@statements
 def enable(name: str, is_enabled: bool) -> Steps[None]:
     yield query("enable_definition", name=name, is_enabled=is_enabled)
 

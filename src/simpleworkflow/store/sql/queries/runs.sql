@@ -301,6 +301,10 @@ RETURNING id
 -- batch: b(run_id uuid)
 SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
+-- name: open_runs
+-- Everything that has not finished; for a look at a small database.
+SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
+
 -- name: finished_among
 -- batch: b(run_id uuid)
 SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL

@@ -26,8 +26,8 @@ FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq
 -- name: insert_signal
 -- differs: sequence numbers come from the event sequence itself; the lock on the run keeps them in order
 -- param: id uuid, run_id uuid, name text, payload json
-INSERT INTO workflow.workflow_signal (id, run_id, name, payload, created_at)
-VALUES (:id, :run_id, :name, :payload, :now)
+INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
+VALUES (:id, :run_id, nextval('workflow.workflow_event_id_seq'), :name, :payload, :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

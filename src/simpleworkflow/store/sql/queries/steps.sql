@@ -116,7 +116,7 @@ RETURNING id, status
 -- name: insert_signal
 -- param: id uuid, run_id uuid, name text, payload json
 INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
-VALUES (:id, :run_id, (SELECT coalesce(max(e.id), 0) FROM workflow.workflow_event e), :name, :payload, :now)
+VALUES (:id, :run_id, (SELECT coalesce(max(e.id), 1) FROM workflow.workflow_event e), :name, :payload, :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

@@ -13,6 +13,12 @@ SET description = excluded.description, on_cancel = excluded.on_cancel, dead_let
     on_exhausted = excluded.on_exhausted,
     runtime = excluded.runtime, updated_at = excluded.updated_at
 
+-- name: create_definition
+-- Makes a name known before anybody serves it; what is known already stays as it is.
+-- param: name text, description text
+INSERT INTO workflow.workflow_registry (workflow_name, description, updated_at) VALUES (:name, :description, :now)
+ON CONFLICT (workflow_name) DO NOTHING
+
 -- name: enable_definition
 -- param: name text, is_enabled boolean
 INSERT INTO workflow.workflow_registry (workflow_name, is_enabled, updated_at)

@@ -95,7 +95,7 @@ CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH 
 CREATE TABLE workflow.workflow_signal (
   id uuid NOT NULL DEFAULT workflow.uuidv7(),
   run_id uuid NOT NULL,
-  seq bigint NOT NULL DEFAULT nextval('workflow.workflow_event_id_seq'::regclass),
+  seq bigint NOT NULL DEFAULT 0,
   created_at timestamp with time zone NOT NULL DEFAULT now(),
   consumed_at timestamp with time zone,
   consumed_by text,
@@ -106,6 +106,7 @@ CREATE TABLE workflow.workflow_signal (
 );
 CREATE INDEX workflow_signal_run ON workflow.workflow_signal USING btree (run_id, seq);
 CREATE INDEX workflow_signal_unread ON workflow.workflow_signal USING btree (run_id, name, seq) WHERE (consumed_at IS NULL);
+CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW WHEN ((new.seq = 0)) EXECUTE FUNCTION workflow.signal_sent_by_sql();
 
 CREATE TABLE workflow.workflow_step (
   run_id uuid NOT NULL,
@@ -247,6 +248,24 @@ BEGIN
     VALUES (NEW.id, 'deleted', NEW.lease_epoch, json_build_object('by', 'sql'));
   END IF;
   -- Its owner, and whoever waits for it, should not have to find out by polling.
+  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  UPDATE workflow.workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
+  WHERE id = NEW.run_id AND finished_at IS NULL;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
+  END IF;
+  NEW.seq := nextval('workflow.workflow_event_id_seq');
   PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
   RETURN NEW;
 END $function$;

@@ -280,6 +280,18 @@ BEGIN
   VALUES (NEW.id, 'woken', NEW.lease_epoch, NEW.updated_at);
 END;
 
+CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0
+BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = NEW.created_at,
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > NEW.created_at) THEN NEW.created_at
+                    ELSE run_at END
+  WHERE id = NEW.run_id;
+  UPDATE workflow_signal SET seq = (SELECT max(e.id) FROM workflow_event e) WHERE id = NEW.id;
+END;
+
 CREATE VIEW workflow_event_readable AS
 SELECT id, workflow_id, event_type, lease_epoch, data,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1e6, 'unixepoch') AS created_at

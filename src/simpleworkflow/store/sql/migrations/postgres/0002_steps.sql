@@ -28,11 +28,12 @@ CREATE TABLE workflow.workflow_step (
   CONSTRAINT workflow_step_id CHECK (length(step_id) BETWEEN 1 AND 1000)
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Messages to runs: consumed once, in order per name.
+-- Messages to runs: consumed once, in order per name. A plain INSERT is a whole signal: without a number of its own it
+-- comes from outside, and the trigger below wakes the run for it.
 CREATE TABLE workflow.workflow_signal (
   id          uuid PRIMARY KEY DEFAULT workflow.uuidv7(),
   run_id      uuid NOT NULL,
-  seq         bigint NOT NULL DEFAULT nextval('workflow.workflow_event_id_seq'),
+  seq         bigint NOT NULL DEFAULT 0,
   created_at  timestamptz NOT NULL DEFAULT now(),
   consumed_at timestamptz,
   consumed_by text,
@@ -42,6 +43,23 @@ CREATE TABLE workflow.workflow_signal (
 );
 CREATE INDEX workflow_signal_unread ON workflow.workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 CREATE INDEX workflow_signal_run ON workflow.workflow_signal (run_id, seq);
+
+CREATE FUNCTION workflow.signal_sent_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE workflow.workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
+  WHERE id = NEW.run_id AND finished_at IS NULL;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
+  END IF;
+  NEW.seq := nextval('workflow.workflow_event_id_seq');
+  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  RETURN NEW;
+END $$;
+CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW
+  WHEN (NEW.seq = 0) EXECUTE FUNCTION workflow.signal_sent_by_sql();
 
 -- Events on their way out: written with the move or the step they tell of, numbered per run without gaps.
 CREATE TABLE workflow.outbox_event (
@@ -111,3 +129,4 @@ FROM (
 
 DROP VIEW workflow.workflow_history;
 DROP TABLE workflow.workflow_step, workflow.workflow_signal, workflow.outbox_event;
+DROP FUNCTION workflow.signal_sent_by_sql();

@@ -44,6 +44,19 @@ CREATE TABLE workflow_signal (
 CREATE INDEX workflow_signal_unread ON workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 CREATE INDEX workflow_signal_run ON workflow_signal (run_id, seq);
 
+-- A plain INSERT is a whole signal, as on PostgreSQL.
+CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0
+BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = NEW.created_at,
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > NEW.created_at) THEN NEW.created_at
+                    ELSE run_at END
+  WHERE id = NEW.run_id;
+  UPDATE workflow_signal SET seq = (SELECT max(e.id) FROM workflow_event e) WHERE id = NEW.id;
+END;
+
 -- Events on their way out: written with the move or the step they tell of, numbered per run without gaps.
 CREATE TABLE outbox_event (
   id           INTEGER PRIMARY KEY,
