@@ -30,9 +30,9 @@ check: .venv/.ready ## style, types and the arrows between rooms
 fast: .venv/.ready ## the tests that need no PostgreSQL
 	$(BIN)/python -m pytest -m "not slow" tests/model tests/tidy
 
-crash: .venv/.ready ## crash tests with default leases (minutes); figures go to bench/results
+crash: .venv/.ready ## every crash point, race and law at full length (a quarter of an hour); figures go to bench/results
 	@rm -f bench/results/crash.jsonl
-	CRASH_FIGURES=$(CURDIR)/bench/results/crash.jsonl $(BIN)/python -m pytest -m slow -n 2 tests/crash
+	CRASH_FIGURES=$(CURDIR)/bench/results/crash.jsonl $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 bench: .venv/.ready ## first throughput figures, written to bench/results
 	$(BIN)/python bench/drain.py

@@ -152,10 +152,16 @@ def leases(session: Session) -> list[tuple[Any, int]]:
 
 
 def settled(lease: tuple[Any, int]) -> tuple[Any, ...]:
-    return (*lease, "succeeded", "succeeded", 1, 1000, 0, 0, "1", None, None, None)
+    return (*lease, "succeeded", "succeeded", 1, 1000, 0, 0, "1", None, None, None, None)
+
+
+def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
+    return (*lease, f"step#{number}", "step", "succeeded", 0, 1000, None, None, "1", None)
 
 
 BY_LEASE: dict[str, Any] = {
+    "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},
+    "progress_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
     "settle_runs": lambda held: {"b": [settled(lease) for lease in held]},
     "settle_family": lambda held: {"b": [settled(lease) for lease in held]},
     "renew_leases": lambda held: {"b": [(*lease, LEASE_US) for lease in held]},
@@ -190,6 +196,7 @@ def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], se
     leases(session)
     for name, parameters in (
         ("crash_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
+        ("hold_spent_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
         ("give_up_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
         ("expire_deadlines", {"limit": BATCH}),
         ("expire_unstarted", {"limit": BATCH}),
@@ -197,6 +204,34 @@ def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], se
     ):
         plan = session.explain(name, **parameters)
         assert buffers(plan) <= 10 * BATCH, name
+    session.close()
+
+
+def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], settings: dict[str, str]) -> None:
+    """Many runs have histories; a claim of a hundred reads the hundred's, in one query, and a flush adds to them."""
+    session = Session(backlogs[LARGE], settings)
+    session.connection.execute(
+        "INSERT INTO workflow.workflow_step (run_id, lease_epoch, kind, status, step_id, completed_at)"
+        " SELECT id, 1, 'step', 'succeeded', 'old#' || n, now()"
+        " FROM (SELECT id FROM workflow.workflow_run LIMIT 20000) AS r, generate_series(1, 5) AS n"
+    )
+    session.connection.execute(
+        "INSERT INTO workflow.workflow_signal (run_id, seq, name)"
+        " SELECT id, 1, 'go' FROM workflow.workflow_run LIMIT 20000"
+    )
+    session.connection.execute("ANALYZE workflow.workflow_step, workflow.workflow_signal")
+    held = leases(session)
+    runs = {"b": [(run_id,) for run_id, _ in held]}
+    for name, parameters in (
+        ("load_steps", runs),
+        ("load_signals", runs),
+        ("record_steps", {"b": [recorded(lease, n) for lease in held for n in range(2)]}),
+        ("clear_steps", {"b": [(run_id, "step#0") for run_id, _ in held]}),
+    ):
+        plan = session.explain(name, **parameters)
+        assert not [node for node in nodes(plan) if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}], name
+        assert buffers(plan) <= 40 * BATCH, (name, buffers(plan))
+    session.connection.rollback()
     session.close()
 
 

@@ -1,105 +1,233 @@
-"""What happened in the demo, told by two witnesses: the effects log and the audit trail.
+"""What happened in the demo, told by two witnesses: the effects log and the tables.
 
-The log stands for the outside world: every execution appends a line when it begins, when it fails and when it is
-through, and no line can be taken back. The audit trail is the database's own story of each run. An execution that is
-killed after its last line and before its ending is committed does its work again: the outside world sees such work at
-least once, not exactly once, and the table counts it apart.
+The log stands for the outside world: a step appends a line when its body begins and one when it ends, the showman one
+for every signal that was accepted and every process that it killed, and no line can be taken back. The tables are the
+database's own story of each run. Neither witness knows what the showman believes.
+
+What is allowed and what is not: a body that a kill cut off, or that was through but not yet on record, runs again: the
+outside world sees such work at least once, and the table counts it. A body that begins after its step was recorded as
+done is a broken promise. Both witnesses date their lines with the clock of the same host, and a record is dated before
+its commit, so the comparison is stricter than the promise and never milder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from ..model.records import Event
+from ..clock import SystemClock, to_micros
+from ..model.names import RESULT
+from ..model.records import Event, Happening, Signal
 from ..model.states import EventType
-from ..runtime.context import Context
+from ..runtime.step import step_info
 
 LOG = "effects.log"
+ORDER_STEPS = ("charge#0", "reserve#0", "notify#0")
+LABEL_STEPS = ("make_label#0",)
+
+Place = tuple[str, str]
+"""A step of a run: run id and step id."""
 
 
 class Effect(NamedTuple):
+    """One line of the log: start, end and error of a body; signal and kill of the showman."""
+
     what: str
-    run_id: UUID
-    order: int
-    epoch: int
-    attempt: int
+    at: int
     pid: int
+    order: int = 0
+    run_id: str = ""
+    step_id: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.run_id, self.step_id
 
 
-def note(what: str, ctx: Context, order: int) -> None:
+def note(line: Effect) -> None:
     """Append one line in one write, so that lines of several processes never mix."""
     log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(log, f"{what} {ctx.run_id} {order} {ctx.epoch} {ctx.attempt} {os.getpid()}\n".encode())
+    os.write(log, ("\t".join(map(str, line)) + "\n").encode())
     os.close(log)
 
 
 def read_effects() -> list[Effect]:
     lines = Path(LOG).read_text().splitlines() if Path(LOG).exists() else []
-    return [Effect(what, UUID(run_id), *map(int, rest)) for what, run_id, *rest in map(str.split, lines)]
+    fields = (line.split("\t") for line in lines)
+    return [Effect(what, int(at), int(pid), int(order), *rest) for what, at, pid, order, *rest in fields]
+
+
+@contextmanager
+def effect(order: int) -> Iterator[None]:
+    """Around the body of a step: tell when it begins and how it ends."""
+    info, clock = step_info(), SystemClock()
+    step_id = info.idempotency_key.removeprefix(f"{info.run_id}:")
+
+    def tell(what: str) -> None:
+        note(Effect(what, clock.wall(), os.getpid(), order, str(info.run_id), step_id))
+
+    tell("start")
+    try:
+        yield
+    except Exception:
+        tell("error")
+        raise
+    tell("end")
+
+
+def bodies_under_way(effects: Sequence[Effect], pid: int) -> int:
+    """How many steps that process is inside of."""
+    counts = Counter(line.what for line in effects if line.pid == pid)
+    return counts["start"] - counts["end"] - counts["error"]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the tables say of one run."""
+
+    events: Sequence[Event]
+    history: Sequence[Happening]
+    signals: Sequence[Signal] = ()
+
+    @property
+    def finished_once(self) -> bool:
+        words = [event.type for event in self.events]
+        return words.count(EventType.SUCCEEDED) == 1 and words[-1] is EventType.SUCCEEDED
+
+    @property
+    def parcels(self) -> int:
+        (first,) = [line for line in self.history if line.type == "WorkflowStarted"]
+        return len(first.details["input"]["parcels"])
+
+    @property
+    def done(self) -> dict[str, int]:
+        """The steps on record as done, and when."""
+        lines = [(line.details["step_id"], line) for line in self.history if line.type == "ActivityCompleted"]
+        return {step_id: to_micros(line.at) for step_id, line in lines if not step_id.startswith(RESULT)}
 
 
 @dataclass(frozen=True)
 class Evidence:
     effects: Sequence[Effect]
-    trail: Mapping[UUID, Sequence[Event]]
-    """The events of every order that was accepted."""
-    killed: int
-    """The process that was killed."""
+    orders: Mapping[UUID, Story]
+    """Every order that was accepted."""
+    labels: Mapping[UUID, Story]
+    """Every child run that exists."""
 
-    def table(self) -> list[tuple[str, int]]:
-        begun, ended = self._lines("start"), self._lines("end")
-        cut_short = begun.keys() - ended.keys() - self._lines("error").keys()
-        crashed = {run_id for run_id, story in self.trail.items() if any(map(_is_crash, story))}
-        by_others = {run_id for (run_id, _), pid in begun.items() if pid != self.killed}
-        again = len(ended) - len({run_id for run_id, _ in ended})
-        return [
-            ("orders accepted", len(self._epochs(EventType.CREATED))),
-            ("executions begun", len(begun)),
-            ("interrupted by the kill", sum(begun[one] == self.killed for one in cut_short)),
-            ("taken over by the second worker", len(crashed & by_others)),
-            ("retried after an error", sum(map(len, self._epochs(EventType.RETRIED).values()))),
-            *([("done again, killed just before the commit", again)] if again else []),
-            ("finished exactly once", len(self.finished_once)),
-            ("lost", len(self.trail.keys() - self._epochs(EventType.SUCCEEDED).keys())),
+    def table(self) -> list[tuple[str, str]]:
+        runs = [*self.orders.values(), *self.labels.values()]
+        leased = sum(event.type is EventType.LEASED for run in runs for event in run.events)
+        sent = [signal for order in self.orders.values() for signal in order.signals]
+        rows: list[tuple[str, object]] = [
+            ("orders accepted", len(self.orders)),
+            ("orders finished once", sum(order.finished_once for order in self.orders.values())),
+            ("labels made by child runs", sum(label.finished_once for label in self.labels.values())),
+            ("signals sent", len(self._lines("signal"))),
+            ("signals taken", sum(signal.consumed_at is not None for signal in sent)),
+            ("workers killed with SIGKILL", len(self._lines("kill"))),
+            ("executions of runs, replays included", leased),
+            ("step bodies begun", len(self._lines("start"))),
+            ("failed and tried again", len(self._lines("error"))),
+            ("cut off by a kill and run again", len(self.cut_off)),
+            ("steps on record as done", len(self._done)),
+            ("finished steps that ran again", len(self.ran_again)),
         ]
+        for number, kill in enumerate(self._lines("kill"), 1):
+            waits = [(after.at - kill.at) / 1e6 for before, after in self.cut_off if before.pid == kill.pid]
+            told = f"{min(waits):.1f} to {max(waits):.1f}" if waits else "nothing was cut off"
+            rows.append((f"seconds from kill {number} until its steps went on", told))
+        return [(label, str(value)) for label, value in rows]
 
-    @property
-    def finished_once(self) -> set[UUID]:
-        """Orders that succeeded once by the trail, in an execution that came to its end by the log."""
-        ended = self._lines("end")
-        successes = self._epochs(EventType.SUCCEEDED)
-        return {run_id for run_id, epochs in successes.items() if len(epochs) == 1 and (run_id, epochs[0]) in ended}
+    @cached_property
+    def cut_off(self) -> list[tuple[Effect, Effect]]:
+        """Bodies that a killed process had begun and that began again elsewhere: (before, after)."""
+        return [pair for pair in self._repeats if pair[0].pid in self._killed and not self._failed(*pair)]
+
+    @cached_property
+    def ran_again(self) -> list[Effect]:
+        """Bodies that began after their step was on record as done."""
+        return [line for line in self._lines("start") if line.at > self._done.get(line.place, line.at)]
 
     @property
     def is_sound(self) -> bool:
-        return self.finished_once == self.trail.keys()
+        return not self.against()
 
     def against(self) -> list[str]:
-        """The stories of orders that are lost or finished twice."""
+        """Every fact that contradicts a promise, as a sentence."""
         return [
-            f"run {run_id}: trail {[str(event.type) for event in story]}, "
-            f"log {[f'{effect.what} in epoch {effect.epoch}' for effect in self.effects if effect.run_id == run_id]}"
-            for run_id, story in self.trail.items()
-            if run_id not in self.finished_once
+            *self._broken_steps(),
+            *self._broken_runs(self.orders, ORDER_STEPS, "order"),
+            *self._broken_signals(),
+        ] + [
+            *self._broken_runs(self.labels, LABEL_STEPS, "label"),
+            *self._broken_counts(),
         ]
 
-    def _lines(self, what: str) -> dict[tuple[UUID, int], int]:
-        """The executions that wrote such a line, and their processes."""
-        return {(effect.run_id, effect.epoch): effect.pid for effect in self.effects if effect.what == what}
+    def _broken_steps(self) -> Iterator[str]:
+        for line in self.ran_again:
+            yield f"{_name(line)} was on record as done and began again in process {line.pid}"
+        for before, after in self._repeats:
+            if before.pid not in self._killed and not self._failed(before, after):
+                yield f"{_name(after)} began twice, and neither an error nor a kill tells why"
+        ended = {line.place for line in self._lines("end")}
+        for place in sorted(self._done.keys() - ended):
+            yield f"step {place[1]} of run {place[0]} is on record as done, and the log knows no end of it"
+        for place in sorted({line.place for line in self._lines("start")} - self._done.keys()):
+            yield f"step {place[1]} of run {place[0]} has begun and is not on record as done"
 
-    def _epochs(self, word: EventType) -> dict[UUID, list[int | None]]:
-        """The orders with that event (crashes apart), and the epochs in which it happened."""
-        epochs = {
-            run_id: [event.epoch for event in story if event.type is word and not _is_crash(event)]
-            for run_id, story in self.trail.items()
-        }
-        return {run_id: found for run_id, found in epochs.items() if found}
+    def _broken_runs(self, runs: Mapping[UUID, Story], steps: Sequence[str], what: str) -> Iterator[str]:
+        for run_id, story in runs.items():
+            if not story.finished_once:
+                yield f"{what} {run_id} was lost or finished twice: {[str(event.type) for event in story.events]}"
+            elif set(story.done) != set(steps):
+                yield f"{what} {run_id} finished with other steps on record than it has: {sorted(story.done)}"
+
+    def _broken_signals(self) -> Iterator[str]:
+        sent = Counter(line.run_id for line in self._lines("signal"))
+        for run_id, story in self.orders.items():
+            taken = sum(signal.consumed_at is not None for signal in story.signals)
+            if not sent[str(run_id)] == len(story.signals) == taken == 1:
+                yield f"order {run_id}: signals sent {sent[str(run_id)]}, kept {len(story.signals)}, taken {taken}"
+
+    def _broken_counts(self) -> Iterator[str]:
+        parcels = sum(order.parcels for order in self.orders.values())
+        if len(self.labels) != parcels:
+            yield f"{parcels} parcels need a label each, but {len(self.labels)} child runs were started"
+        if len(self._killed) != 2:
+            yield f"two workers were to be killed, and the log knows of {len(self._killed)}"
+
+    @cached_property
+    def _done(self) -> dict[Place, int]:
+        runs = [*self.orders.items(), *self.labels.items()]
+        return {(str(run_id), step_id): at for run_id, story in runs for step_id, at in story.done.items()}
+
+    @cached_property
+    def _killed(self) -> set[int]:
+        return {line.pid for line in self._lines("kill")}
+
+    @cached_property
+    def _repeats(self) -> list[tuple[Effect, Effect]]:
+        """Every body that began again, with the beginning before it."""
+        starts: defaultdict[Place, list[Effect]] = defaultdict(list)
+        for line in sorted(self._lines("start"), key=lambda line: line.at):
+            starts[line.place].append(line)
+        return [pair for lines in starts.values() for pair in zip(lines, lines[1:], strict=False)]
+
+    def _failed(self, before: Effect, after: Effect) -> bool:
+        """Whether the first of two bodies ended with an error."""
+        errors = [line for line in self._lines("error") if (line.place, line.pid) == (before.place, before.pid)]
+        return any(before.at <= line.at <= after.at for line in errors)
+
+    def _lines(self, what: str) -> list[Effect]:
+        return [line for line in self.effects if line.what == what]
 
 
-def _is_crash(event: Event) -> bool:
-    return event.type is EventType.RETRIED and (event.data or {}).get("reason") == "crash"
+def _name(line: Effect) -> str:
+    return f"step {line.step_id} of order {line.order} (run {line.run_id})"

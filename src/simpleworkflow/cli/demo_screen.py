@@ -1,9 +1,13 @@
-"""How the demo looks: on a terminal a board of orders that change colour, elsewhere one line a second."""
+"""How the demo looks: on a terminal a board of orders that move, elsewhere one line a second.
+
+Five marks stand for the five parts of an order: charge, reserve, approval, labels, notify. A mark is set when the
+effects log has the end of that part; the colour is the state of the run's row.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 from rich.console import Console, Group
@@ -14,31 +18,34 @@ from rich.text import Text
 from ..clock import monotonic
 from ..model.records import Run
 from ..model.states import Status
-from .demo_evidence import Evidence
+from .demo_evidence import Effect, Evidence
 
-COLUMNS = 10
+COLUMNS = 6
 LINE_EVERY = 1.0
+PARTS = 5
 
 
 class Look(Enum):
     """What an order looks like: a word and a style."""
 
-    WAITING = "waiting", "dim"
+    WAITING = "not begun", "dim"
     LEASED = str(Status.LEASED), "bold black on yellow"
-    RETRYING = "to be retried", "bold white on magenta"
+    SIGNAL = "awaits approval", "bold white on blue"
+    CHILDREN = "awaits labels", "black on cyan"
     INTERRUPTED = "interrupted", "bold white on red"
     DONE = "done", "black on green"
     FAILED = "failed", "bold red"
 
     @classmethod
-    def of(cls, run: Run) -> Look:
+    def of(cls, run: Run, parts: int, dead: Collection[str]) -> Look:
         if run.is_finished:
             return cls.DONE if run.status is Status.SUCCEEDED else cls.FAILED
-        if run.status is Status.LEASED:
-            return cls.LEASED
-        if run.crashes:
+        holder = (run.leased_by or "").partition("@")[0]
+        if holder in dead or (run.crashes and run.status is Status.PENDING):
             return cls.INTERRUPTED
-        return cls.RETRYING if run.attempt else cls.WAITING
+        if run.status is Status.PAUSED:
+            return cls.SIGNAL if parts < 3 else cls.CHILDREN
+        return cls.LEASED if run.status is Status.LEASED else cls.WAITING
 
 
 class Screen:
@@ -56,31 +63,52 @@ class Screen:
     def say(self, text: str, style: str = "bold") -> None:
         self._console.print(Text(f"{self.seconds:5.1f} s  {text}", style))
 
-    def show(self, runs: Sequence[Run], *, now: bool = False) -> None:
-        looks = [Look.of(run) for run in runs]
+    def show(
+        self, runs: Sequence[Run], effects: Sequence[Effect], dead: Collection[str] = (), *, now: bool = False
+    ) -> None:
+        parts = parts_done(runs, effects)
+        looks = [Look.of(run, parts[run.payload["number"]], dead) for run in runs]
         counts = Counter(looks)
-        parts = [Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]]
+        told = [Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]]
         if self.live is not None:
-            self.live.update(Group(_board(looks), Text("   ").join(parts)))
+            cells = [(run.payload["number"], parts[run.payload["number"]]) for run in runs]
+            self.live.update(Group(_board(cells, looks), Text("   ").join(told)))
         elif now or monotonic() >= self._next_line:
             self._next_line = monotonic() + LINE_EVERY
-            self._console.print(Text("   ").join([Text(f"{self.seconds:5.1f} s"), *parts]))
+            steps = sum(line.what == "end" for line in effects)
+            self._console.print(Text("   ").join([Text(f"{self.seconds:5.1f} s  steps {steps}"), *told]))
 
     def conclude(self, evidence: Evidence) -> None:
-        table = Table("what the effects log and the audit trail say", "")
-        for label, count in evidence.table():
-            table.add_row(label, Text(str(count), justify="right"))
+        table = Table("what the effects log and the tables say", "")
+        for label, value in evidence.table():
+            table.add_row(label, Text(value, justify="right"))
         self._console.print(table)
         for line in evidence.against():
             self._console.print(Text(line, "red"))
         if evidence.is_sound:
-            self.say("A worker was killed, nothing was lost, every order was finished once.", "bold green")
+            self.say("Two workers were killed. Nothing was lost, and no finished step ran again.", "bold green")
         else:
-            self.say("Orders were lost or finished twice; the lines above are the evidence.", "bold red")
+            self.say("A promise was broken; the lines above are the evidence.", "bold red")
 
 
-def _board(looks: Sequence[Look]) -> Text:
+def parts_done(runs: Sequence[Run], effects: Sequence[Effect]) -> Mapping[int, int]:
+    """How many of its five parts each order has behind it."""
+    ends = {line.place: line.order for line in effects if line.what in {"end", "signal"}}
+    names = Counter((order, step_id.partition("#")[0]) for (_, step_id), order in ends.items())
+    done: Counter[int] = Counter()
+    for run in runs:
+        order = run.payload["number"]
+        done[order] = sum(
+            count >= (len(run.payload["parcels"]) if name == "make_label" else 1)
+            for (number, name), count in names.items()
+            if number == order
+        )
+    return done
+
+
+def _board(cells: Sequence[tuple[int, int]], looks: Sequence[Look]) -> Text:
     board = Text()
-    for index, look in enumerate(looks, 1):
-        board.append(f" {index:02} ", look.value[1]).append(" " if index % COLUMNS else "\n")
+    for index, ((number, parts), look) in enumerate(zip(cells, looks, strict=True), 1):
+        board.append(f" {number:02} {'■' * parts}{'·' * (PARTS - parts)} ", look.value[1])
+        board.append(" " if index % COLUMNS else "\n")
     return board

@@ -18,7 +18,7 @@ from .asking import check_served
 from .borrowing import create_on
 from .control import Control
 from .handle import RunHandle
-from .inside import start_children, workflow_here
+from .inside import remember_created, start_children, workflow_here
 from .request import RunId, TriggerOptions, check_options, new_run, run_uuid, target_of
 
 I = TypeVar("I")  # noqa: E741 - input and output
@@ -111,14 +111,24 @@ class Client(Control):
             if require is not None:
                 await check_served(self._engine, new[0].type, require)
             here = workflow_here(self._parsed)
-            if here is not None:
+            if here is None:
+                answers = await self._engine.create(new)
+            elif options.get("idempotency_key") is None:
                 return await start_children(here, new, chosen=options.get("id") is not None)
-            answers = await self._engine.create(new)
-        for answer in answers:
-            if isinstance(answer, SimpleWorkflowError):
-                raise answer
-        return [answer for answer in answers if isinstance(answer, Created)]
+            else:
+                return [await remember_created(here, new[0].type, lambda: self._create_one(new[0]))]
+        return [_accepted(answer) for answer in answers]
+
+    async def _create_one(self, new: NewRun) -> Created:
+        (answer,) = await self._engine.create([new])
+        return _accepted(answer)
 
     def handle(self, run_id: RunId, workflow: Workflow[Any, O] | None = None) -> RunHandle[O]:
         """A handle for a run that was triggered elsewhere; give its workflow to have the output typed."""
         return RunHandle(self, run_uuid(run_id), Any if workflow is None else workflow.output_type)
+
+
+def _accepted(answer: Created | SimpleWorkflowError) -> Created:
+    if isinstance(answer, SimpleWorkflowError):
+        raise answer
+    return answer

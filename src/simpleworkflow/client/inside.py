@@ -2,13 +2,14 @@
 
 The code of a workflow runs again after every resume, and a trigger made by it must not. So inside a workflow (not
 inside one of its steps) a trigger of the same database becomes what ctx.trigger does: a child run, started once.
-Waiting for such a child gives up the slot, as ctx.run does.
+Waiting for such a child gives up the slot, as ctx.run does. A trigger with an idempotency key may find a run that is
+somebody else's, so it starts no child: its answer is remembered, and the key keeps it single.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,17 @@ async def start_children(here: Execution, new: Sequence[NewRun], *, chosen: bool
         return [child_id for child_id, _ in begun]
 
     return [Created(child_id, True) for child_id in await here.call(start)]
+
+
+async def remember_created(here: Execution, type: str, create: Callable[[], Coroutine[Any, Any, Created]]) -> Created:
+    """A keyed trigger: made once, and the id that it gave is the same on every replay."""
+
+    async def created() -> list[Any]:
+        answer = await create()
+        return [str(answer.id), answer.is_new]
+
+    told = await here.call(lambda: here.durable.remember(f"trigger {type}", created, list[Any]))
+    return Created(UUID(told[0]), bool(told[1]))
 
 
 async def child_result(here: Execution, child_id: UUID, output_type: Any, timeout: Duration | None) -> Any:

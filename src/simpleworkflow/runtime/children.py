@@ -1,6 +1,7 @@
 """Child runs: started once, executed by any worker that serves their type, waited for without a slot.
 
-A child's id is derived from its parent's and from the place that starts it, so that starting it again finds it. A child
+A child's id is derived from its parent's and from the place that starts it, so that starting it again finds it. It
+sorts after its parent's, because locks are taken in the order of ids and an end reaches from the parent down. A child
 has attempts of its own: its failure, when the parent does not catch it, ends the parent at once, and a retry of the
 parent by an operator opens the child again.
 """
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 _ENDINGS: dict[str, type[RunEnded]] = {Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
+
+
+def child_id_of(parent: UUID, place: str) -> UUID:
+    """A UUIDv8: the millisecond after the parent's, then a digest of parent and place."""
+    digest = uuid5(parent, place).int
+    moment = min((parent.int >> 80) + 1, (1 << 48) - 1)
+    head, tail = (digest >> 64) & 0xFFF, digest & ((1 << 62) - 1)
+    return UUID(int=moment << 80 | 0x8 << 76 | head << 64 | 0x2 << 62 | tail)
 
 
 class Target:
@@ -61,7 +70,7 @@ class Children(Steps):
     ) -> tuple[UUID, Coroutine[Any, Any, None]]:
         """The same for a request that is complete but for its identity, unless the caller chose one."""
         step_id = self._enter().identify(new.type, key)
-        child_id = chosen or uuid5(self._stage.lease.id, step_id)
+        child_id = chosen or child_id_of(self._stage.lease.id, step_id)
         child = replace(new, id=child_id, parent_id=self._stage.lease.id)
         self.types[child_id] = child.type
         return child_id, self._at(step_id, self._start(child, step_id))

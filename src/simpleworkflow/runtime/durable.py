@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
 from ..model import payload
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 PUBLISHED = "@publish "
+
+T = TypeVar("T")
+Coro = Coroutine[Any, Any, T]
 
 
 class Durable(Races):
@@ -124,6 +127,25 @@ class Durable(Races):
 
     def random(self) -> float:
         return random.Random(f"{self._stage.lease.id}/{self._enter().identify('@random')}").random()
+
+    def remember(self, name: str, work: Callable[[], Coro[Any]], as_type: Any) -> Coro[Any]:
+        """Work of ours whose outcome is kept: done once, unless a crash comes between it and its record."""
+        step_id = self._enter().identify(f"@{name}")
+        return self._at(step_id, self._remember(step_id, work, as_type))
+
+    async def _remember(self, step_id: str, work: Callable[[], Coro[Any]], as_type: Any) -> Any:
+        self._enter()
+        known = self._recorded(step_id, StepKind.VALUE)
+        if known is None:
+            self._stage.begin_work()
+            try:
+                text = payload.encode(await self._stage.apart(work()))
+            finally:
+                self._stage.end_work()
+            await self._write(self._record(step_id, StepKind.VALUE, StepStatus.SUCCEEDED, output=text))
+        else:
+            text = known.output_json or "null"
+        return payload.decode(text, as_type)
 
     # Telling others.
 

@@ -32,6 +32,9 @@ log = logging.getLogger("simpleworkflow.execute")
 
 T = TypeVar("T")
 
+SETTLED = 0.05
+"""Seconds that a run must have done nothing but wait before its slot is given to others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -44,6 +47,8 @@ class Services:
     write: Callable[[Record], asyncio.Future[Outcome]]
     look_up: Callable[[UUID], asyncio.Future[Run | None]]
     max_payload: int
+    on_resident: Callable[[], None]
+    """A run has come to rest in memory: there is a slot more."""
     home: DatabaseURL
     """The database that the runs live in."""
 
@@ -70,6 +75,8 @@ class Stage:
         """Step bodies under way that have a timeout."""
         self._bodies: set[asyncio.Future[Any]] = set()
         self._looking: asyncio.Handle | None = None
+        self.is_resident = False
+        """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
 
     @property
     def elapsed(self) -> float:
@@ -103,6 +110,7 @@ class Stage:
 
     def begin_work(self) -> None:
         self._busy += 1
+        self.is_resident = False
 
     def end_work(self) -> None:
         self._busy -= 1
@@ -179,6 +187,9 @@ class Stage:
         if self.is_over or not self.waits or self._busy:
             return
         if not self.only_waits():
+            if pause >= SETTLED and not self.is_resident:
+                self.is_resident = True
+                self.services.on_resident()
             self.look_again(min(max(pause * 2, 0.001), 1.0))
             return
         records = tuple(replace(w.record, due_in=self.left(w)) for w in self.waits if w.record is not None)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -40,6 +38,7 @@ from .loop import forever, pause_unless
 from .options import WorkerOptions
 from .process import own_identity
 from .renew import Renewer
+from .slots import Key, Slots, key_of
 from .sweep import Sweeper
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -59,9 +58,7 @@ class Worker:
         self._settings = settings
         self._clock = ledger.clock
         self._process_ends = options.process_ends
-        self._executions: dict[tuple[UUID, int], Execution] = {}
-        self._by_type: Counter[str] = Counter()
-        self._suspect: tuple[UUID, int] | None = None
+        self._slots = Slots(settings.concurrency)
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
         self._going: set[asyncio.Task[None]] = set()
@@ -74,8 +71,6 @@ class Worker:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.ready = asyncio.Event()
 
     # From other threads and signal handlers: only through the loop.
@@ -98,7 +93,7 @@ class Worker:
 
     def is_idle(self, run_id: UUID, wakes: int, but_for_bodies: bool) -> bool:
         """Whether this run is under way here and only waits, knowing all that has happened to it."""
-        execution = next((e for e in list(self._executions.values()) if e.lease.id == run_id), None)
+        execution = next((e for e in self._slots if e.lease.id == run_id), None)
         return execution is not None and execution.is_idle(but_for_bodies) and execution.post.wakes == wakes
 
     async def run(self) -> None:
@@ -130,6 +125,7 @@ class Worker:
             write=self._journal.write,
             look_up=looking_up(self._ledger).submit,
             max_payload=self._settings.max_payload,
+            on_resident=self._wake.set,
             home=self._ledger.url,
         )
         await introduce(self._ledger, self._claimer, self.identity, self._stopping)
@@ -162,7 +158,7 @@ class Worker:
     async def _claim_until_stopped(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            slots = self._settings.concurrency - len(self._executions)
+            slots = self._slots.free
             free = min(slots, self._journal.room)
             self._lacks_room = free < slots
             taken: list[Lease] = []
@@ -188,11 +184,12 @@ class Worker:
         taken: list[Lease] = []
         try:
             # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
-            if self._suspect is None and monotonic() >= self._suspects_after:
-                taken += await self._claimer.claim_suspect(self._room_by_type())
+            if self._slots.suspect is None and monotonic() >= self._suspects_after:
+                taken += await self._claimer.claim_suspect(self._slots.room_by_type(self._claimer.routed()))
                 self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
             if free > len(taken):
-                taken += await self._claimer.claim(free - len(taken), self._room_by_type(taken))
+                room = self._slots.room_by_type(self._claimer.routed(), taken)
+                taken += await self._claimer.claim(free - len(taken), room)
         except StoreUnavailable as error:
             log.warning("nothing can be claimed: %s", error)
         except Exception:
@@ -212,11 +209,6 @@ class Worker:
             for lease in resumed:
                 self._settle(lease, moves.release(lease, elapsed=None))
             return [lease for lease in taken if lease.is_fresh]
-
-    def _room_by_type(self, taken: Sequence[Lease] = ()) -> dict[str, int]:
-        busy = self._by_type + Counter(lease.type for lease in taken)
-        capped = ((w.name, w.concurrency) for w in self._claimer.routed() if w.concurrency is not None)
-        return {name: max(cap - busy[name], 0) for name, cap in capped}
 
     def _receive(self, lease: Lease, sent: float, history: History | None) -> None:
         self._holdings.add(lease, sent)
@@ -240,19 +232,15 @@ class Worker:
             on_end=self._ended,
             on_code_over=self._code_over,
         )
-        key = (lease.id, lease.epoch)
-        self._executions[key] = execution
-        self._by_type[lease.type] += 1
-        self._idle.clear()
+        for older in self._slots.older(lease):
+            older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
+        self._slots.take(execution)
         if lease.is_suspect:
-            self._suspect = key
-            self._loop.call_later(self._settings.suspect_seconds, self._trust, key)
+            self._loop.call_later(self._settings.suspect_seconds, self._trust, key_of(lease))
         execution.start()
 
-    def _trust(self, key: tuple[UUID, int]) -> None:
-        """A suspect has lived long enough, or is over: the next one may start."""
-        if self._suspect == key:
-            self._suspect = None
+    def _trust(self, key: Key) -> None:
+        if self._slots.trust(key):
             self._wake.set()
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
@@ -316,13 +304,8 @@ class Worker:
 
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
-        key = (lease.id, lease.epoch)
-        if self._executions.get(key) is execution:
-            del self._executions[key]
-        self._by_type[lease.type] -= 1
-        self._trust((lease.id, lease.epoch))
-        if not self._executions:
-            self._idle.set()
+        self._slots.leave(execution)
+        self._trust(key_of(lease))
         if execution.reason is Stop.LOST:
             self._acknowledge(lease)
         self._wake.set()
@@ -344,7 +327,7 @@ class Worker:
 
     def _hear_renewals(self, news: list[Renewal]) -> None:
         for renewal in news:
-            execution = self._executions.get((renewal.id, renewal.epoch))
+            execution = self._slots.find(renewal.id, renewal.epoch)
             if execution is None:
                 continue
             if not renewal.owned:
@@ -361,11 +344,11 @@ class Worker:
             pass  # the worker's loop has ended
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
-        log.info("worker %s stops; %d runs are under way", self.identity.id, len(self._executions))
+        log.info("worker %s stops; %d runs are under way", self.identity.id, len(self._slots))
         await self._drain()
-        for execution in list(self._executions.values()):
+        for execution in self._slots:
             execution.stop(Stop.DRAIN)
-        await pause_unless(self._idle, STOP_GRACE)
+        await pause_unless(self._slots.empty, STOP_GRACE)
         drained = await self._journal.drain(FLUSH_GRACE)
         if drained and self._going:  # pauses that were refused because something had happened
             await asyncio.wait(self._going, timeout=FLUSH_GRACE)
@@ -373,13 +356,13 @@ class Worker:
         if not drained:
             self.clean = False
             self._journal.abandon()
-        self.clean = self.clean and not self._executions
+        self.clean = self.clean and not len(self._slots)
         if self.clean:
             await hand_back_strangers(self._ledger, self.identity.id, self._holdings, FLUSH_GRACE)
         if self._process_ends:
-            running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._executions.values()]
+            running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._slots]
             await hand_back(self._ledger, running, FLUSH_GRACE)
-        for execution in list(self._executions.values()):
+        for execution in self._slots:
             execution.abandon()
         for role in roles:
             role.cancel()
@@ -392,7 +375,7 @@ class Worker:
         await self._ledger.close()
 
     async def _drain(self) -> None:
-        waits = [asyncio.ensure_future(self._idle.wait()), asyncio.ensure_future(self._hurry.wait())]
+        waits = [asyncio.ensure_future(self._slots.empty.wait()), asyncio.ensure_future(self._hurry.wait())]
         await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -259,6 +259,8 @@ def _begin(mode: Mode, pooled: bool) -> str:
 
 async def _reset(connection: Any) -> bool:
     """After a refused statement the session is sound once its transaction is rolled back."""
+    if connection.is_closed():
+        return False
     try:
         if connection.is_in_transaction():
             await connection.execute("ROLLBACK", timeout=2.0)

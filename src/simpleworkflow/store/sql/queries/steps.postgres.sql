@@ -1,21 +1,19 @@
 -- PostgreSQL's own texts.
 
 -- name: load_steps
--- differs: no rowid; every record has a sequence number of its own
+-- differs: no rowid; every record has a sequence number of its own; the fence (OFFSET 0) admits one plan, run by run
 -- batch: b(run_id uuid)
-SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
-       s.input AS input_json, s.output AS output_json, s.error AS error_json
-FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
-WHERE s.status <> 'superseded'
-ORDER BY s.run_id, s.seq
+SELECT s.* FROM :b CROSS JOIN LATERAL (
+  SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
+         s.input AS input_json, s.output AS output_json, s.error AS error_json
+  FROM workflow.workflow_step s WHERE s.run_id = b.run_id AND s.status <> 'superseded' ORDER BY s.seq OFFSET 0) AS s
 
 -- name: load_signals
--- differs: no rowid; every signal has a sequence number of its own
+-- differs: no rowid; every signal has a sequence number of its own; fenced as load_steps is
 -- batch: b(run_id uuid)
-SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
-FROM :b JOIN workflow.workflow_signal s ON s.run_id = b.run_id
-WHERE s.consumed_at IS NULL
-ORDER BY s.run_id, s.seq
+SELECT s.* FROM :b CROSS JOIN LATERAL (
+  SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
+  FROM workflow.workflow_signal s WHERE s.run_id = b.run_id AND s.consumed_at IS NULL ORDER BY s.seq OFFSET 0) AS s
 
 -- name: signals_of_run
 -- differs: no rowid

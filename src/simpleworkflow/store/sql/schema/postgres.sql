@@ -159,6 +159,8 @@ AS $function$
 BEGIN
   IF NEW.parent_id IS NOT NULL THEN
     -- The last open child wakes the parent at once, the others within a second: a fan-out is not replayed N times.
+    -- The lock comes first: two last children that end together must see each other.
+    PERFORM FROM workflow.workflow_run WHERE id = NEW.parent_id FOR NO KEY UPDATE;
     UPDATE workflow.workflow_run
     SET wakes = wakes + 1, version = version + 1, updated_at = now(),
         run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, 'infinity'), now() +

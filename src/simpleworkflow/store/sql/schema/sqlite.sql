@@ -298,11 +298,11 @@ SELECT id, workflow_id, event_type, lease_epoch, data,
 FROM workflow_event;
 
 CREATE VIEW workflow_history AS
-WITH head AS (
+WITH head AS NOT MATERIALIZED (
   SELECT s.rowid AS tie, s.*, substr(s.step_id, 1, instr(s.step_id, '#') - 1) AS head,
          CASE WHEN s.done_seq IS NULL THEN coalesce(s.completed_at, s.started_at) ELSE s.started_at END AS recorded_at
   FROM workflow_step s),
-piece AS (
+piece AS NOT MATERIALIZED (
   SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
                 ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
   FROM head h)

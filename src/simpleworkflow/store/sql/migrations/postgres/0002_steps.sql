@@ -78,7 +78,7 @@ CREATE INDEX outbox_event_unpublished ON workflow.outbox_event (id) WHERE publis
 -- Everything that happened to a run, in sched's words. `idx` counts from 1 within the run and never changes: what is
 -- written later sorts later, because every writer holds the lock of the run's row.
 CREATE VIEW workflow.workflow_history AS
-WITH piece AS (
+WITH piece AS NOT MATERIALIZED (
   SELECT s.*, CASE s.kind WHEN 'result' THEN s.input #>> '{}'
                 ELSE substring(s.step_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
   FROM workflow.workflow_step s)

@@ -82,11 +82,11 @@ END;
 -- Everything that happened to a run, in sched's words; see PostgreSQL's text. Instants stay integers, as everywhere
 -- here. What shares a sequence number is told apart by its instant and its row.
 CREATE VIEW workflow_history AS
-WITH head AS (
+WITH head AS NOT MATERIALIZED (
   SELECT s.rowid AS tie, s.*, substr(s.step_id, 1, instr(s.step_id, '#') - 1) AS head,
          CASE WHEN s.done_seq IS NULL THEN coalesce(s.completed_at, s.started_at) ELSE s.started_at END AS recorded_at
   FROM workflow_step s),
-piece AS (
+piece AS NOT MATERIALIZED (
   SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
                 ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
   FROM head h)

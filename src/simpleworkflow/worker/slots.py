@@ -1,0 +1,87 @@
+"""Which executions are under way, and how many more may start.
+
+Runs that wait in memory (they cannot be unwound) take no slot, but there is an end to how many fit. A type may have a
+cap of its own. A run whose last execution took its process down is a suspect: one at a time, until it has lived long
+enough or made progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from ..model.records import Lease
+from ..runtime.execute import Execution
+from ..runtime.registry import Workflow
+
+MOST_RESIDENT = 10
+"""Runs in memory, waiting ones included, for each slot."""
+
+Key = tuple[UUID, int]
+
+
+class Slots:
+    def __init__(self, concurrency: int) -> None:
+        self._concurrency = concurrency
+        self._executions: dict[Key, Execution] = {}
+        self._by_type: Counter[str] = Counter()
+        self.empty = asyncio.Event()
+        self.empty.set()
+        self.suspect: Key | None = None
+
+    def take(self, execution: Execution) -> None:
+        lease = execution.lease
+        self._executions[key_of(lease)] = execution
+        self._by_type[lease.type] += 1
+        self.empty.clear()
+        if lease.is_suspect:
+            self.suspect = key_of(lease)
+
+    def leave(self, execution: Execution) -> None:
+        key = key_of(execution.lease)
+        if self._executions.get(key) is execution:
+            del self._executions[key]
+        self._by_type[execution.lease.type] -= 1
+        if not self._executions:
+            self.empty.set()
+
+    def trust(self, key: Key) -> bool:
+        """A suspect has lived long enough, or is over: the next one may start. False when it was no suspect."""
+        if self.suspect != key:
+            return False
+        self.suspect = None
+        return True
+
+    @property
+    def free(self) -> int:
+        present = len(self._executions)
+        resident = sum(execution.is_resident for execution in self._executions.values())
+        return min(self._concurrency - present + resident, MOST_RESIDENT * self._concurrency - present)
+
+    def room_by_type(self, workflows: Iterable[Workflow[Any, Any]], taken: Sequence[Lease] = ()) -> dict[str, int]:
+        """How many more runs of each capped type may start."""
+        busy = self._by_type + Counter(lease.type for lease in taken)
+        capped = ((w.name, w.concurrency) for w in workflows if w.concurrency is not None)
+        return {name: max(cap - busy[name], 0) for name, cap in capped}
+
+    def find(self, run_id: UUID, epoch: int) -> Execution | None:
+        return self._executions.get((run_id, epoch))
+
+    def older(self, lease: Lease) -> list[Execution]:
+        """Executions of the same run under leases that are no longer valid, now that this one exists."""
+        if lease.epoch == 1:
+            return []
+        return [e for e in self._executions.values() if e.lease.id == lease.id and e.lease.epoch < lease.epoch]
+
+    def __iter__(self) -> Iterator[Execution]:
+        return iter(list(self._executions.values()))
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+
+def key_of(lease: Lease) -> Key:
+    return lease.id, lease.epoch

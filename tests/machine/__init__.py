@@ -1,0 +1,1 @@
+"""A state machine of random operations: the database against a model in plain Python, step by step."""
