@@ -36,6 +36,7 @@ crash: .venv/.ready ## every crash point, race and law at full length (a quarter
 
 bench: .venv/.ready ## first throughput figures, written to bench/results
 	$(BIN)/python bench/drain.py
+	$(BIN)/python bench/steps.py
 
 gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
 	$(BIN)/python tools/twin.py

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
@@ -29,11 +30,11 @@ from support.postgres import LaunchedServer, find_system, find_wheel  # noqa: E4
 import simpleworkflow as swf  # noqa: E402
 
 
-async def measure(url: str, runs: int) -> dict[str, float]:
+async def drained(url: str, workflow: swf.Workflow[Any, Any], runs: int) -> dict[str, float]:
     app = swf.App(url)
     await app.migrate()
     started = time.perf_counter()
-    await app.trigger_many(noop, [{"order": n, "note": "x" * 80} for n in range(runs)])
+    await app.trigger_many(workflow, [{"order": n, "note": "x" * 80} for n in range(runs)])
     triggered = time.perf_counter() - started
     worker = subprocess.Popen(
         [sys.executable, "-m", "simpleworkflow", "worker", "noop:app", "--url", url, "--log-level", "WARNING"],
@@ -45,14 +46,14 @@ async def measure(url: str, runs: int) -> dict[str, float]:
     finally:
         worker.terminate()
         worker.wait()
-    first, last = await span(app)
+    first, last = await span(app, workflow)
     await app.close()
     return {"bulk_trigger_per_s": runs / triggered, "drain_per_s": runs / (last - first)}
 
 
-async def span(app: swf.App) -> tuple[float, float]:
+async def span(app: swf.App, workflow: swf.Workflow[Any, Any]) -> tuple[float, float]:
     first, last = float("inf"), 0.0
-    async for run in app.runs(type=noop.name):
+    async for run in app.runs(type=workflow.name):
         assert run.started_at is not None
         assert run.finished_at is not None
         first, last = min(first, run.started_at.timestamp()), max(last, run.finished_at.timestamp())
@@ -67,25 +68,29 @@ def main() -> None:
     figures: dict[str, list[dict[str, float]]] = {"sqlite": [], "postgres": []}
     with tempfile.TemporaryDirectory() as folder, LaunchedServer(find_system() or find_wheel(), durable=True) as server:
         for nth in range(options.rounds):
-            figures["sqlite"].append(asyncio.run(measure(str(Path(folder) / f"{nth}.db"), options.runs)))
+            figures["sqlite"].append(asyncio.run(drained(str(Path(folder) / f"{nth}.db"), noop, options.runs)))
             server.create_database(f"bench_{nth}")
-            figures["postgres"].append(asyncio.run(measure(server.url(f"bench_{nth}"), options.runs)))
-    report = {
-        "runs": options.runs,
-        "rounds": options.rounds,
+            figures["postgres"].append(asyncio.run(drained(server.url(f"bench_{nth}"), noop, options.runs)))
+    report("drain", {"runs": options.runs, "rounds": options.rounds}, figures)
+
+
+def report(name: str, about: dict[str, Any], figures: dict[str, list[dict[str, float]]]) -> None:
+    """The medians and all rounds, to bench/results and to the screen."""
+    story = {
+        **about,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "cores": os.cpu_count(),
         "median": {
-            name: {key: round(statistics.median(r[key] for r in rounds)) for key in rounds[0]}
-            for name, rounds in figures.items()
+            backend: {key: round(statistics.median(r[key] for r in rounds)) for key in rounds[0]}
+            for backend, rounds in figures.items()
         },
-        "all": {name: [{k: round(v) for k, v in r.items()} for r in rounds] for name, rounds in figures.items()},
+        "all": {b: [{k: round(v) for k, v in r.items()} for r in rounds] for b, rounds in figures.items()},
     }
-    target = ROOT / "bench" / "results" / "drain.json"
+    target = ROOT / "bench" / "results" / f"{name}.json"
     target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    target.write_text(json.dumps(story, indent=2) + "\n")
+    print(json.dumps(story, indent=2))
 
 
 if __name__ == "__main__":

@@ -101,3 +101,9 @@ async def order(ctx: swf.Context) -> list[str]:
     done.append(await do("send"))
     done.append(await ctx.wait_for_signal("approved"))
     return [*done, await do("notify")]
+
+
+@app.workflow("crash.sleep.v1")
+async def sleep(ctx: swf.Context, ballast: str) -> str:
+    await ctx.sleep("1 day")
+    return ballast

@@ -231,6 +231,9 @@ def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], setting
         plan = session.explain(name, **parameters)
         assert not [node for node in nodes(plan) if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}], name
         assert buffers(plan) <= 40 * BATCH, (name, buffers(plan))
+    plan = session.explain("history_of_run", run_id=held[0][0], after=0, limit=1000)
+    tables = {node.get("Relation Name") for node in nodes(plan) if node["Node Type"] == "Seq Scan"}
+    assert not tables, f"one run's history reads all of {tables}"
     session.connection.rollback()
     session.close()
 

@@ -32,6 +32,8 @@ KILL_AFTER = (0.25, 0.6)
 """The share of all steps that must be done before each kill."""
 TIME_LIMIT = 50.0
 LOOK_EVERY = 0.1
+THINK = 0.6
+"""How long an order waits for its approval, so that the wait can be seen."""
 WORKER_LOG = "worker.log"
 
 
@@ -65,6 +67,7 @@ class Show:
         self._alive: list[Worker] = []
         self._dead: set[str] = set()
         self._approved: set[UUID] = set()
+        self._waiting_since: dict[UUID, float] = {}
         self.steps = 0
 
     def perform(self) -> Evidence:
@@ -112,6 +115,13 @@ class Show:
         inside = bodies_under_way(read_effects(), victim.pid)
         self.screen.say(f"kill -9 {victim.pid}: worker {name} is gone, in the middle of {inside} steps", "bold red")
 
+    def _approve_waiting(self, runs: list[Run]) -> None:
+        for run in runs:
+            if run.status is Status.PAUSED and run.id not in self._approved:
+                since = self._waiting_since.setdefault(run.id, self.screen.seconds)
+                if self.screen.seconds - since >= THINK:
+                    self._approve(run.id, run.payload["number"])
+
     def _approve(self, run_id: UUID, order: int) -> None:
         app.sync.signal(run_id, APPROVED, "by the showman")
         self._approved.add(run_id)
@@ -121,9 +131,7 @@ class Show:
         """Show the orders as they move, and approve those that wait for it, until something is so."""
         while not until(runs := look(), effects := read_effects()):
             self.screen.show(runs, effects, self._dead)
-            for run in runs:
-                if run.status is Status.PAUSED and run.id not in self._approved:
-                    self._approve(run.id, run.payload["number"])
+            self._approve_waiting(runs)
             for worker in self._alive:
                 if worker.process.poll() is not None:
                     raise Trouble(f"worker {worker.name} ended by itself, with exit code {worker.process.returncode}")

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -136,6 +137,7 @@ class Evidence:
             ("step bodies begun", len(self._lines("start"))),
             ("failed and tried again", len(self._lines("error"))),
             ("cut off by a kill and run again", len(self.cut_off)),
+            *([("of these through, but not yet on record", len(self.unrecorded))] if self.unrecorded else []),
             ("steps on record as done", len(self._done)),
             ("finished steps that ran again", len(self.ran_again)),
         ]
@@ -151,6 +153,12 @@ class Evidence:
         return [pair for pair in self._repeats if pair[0].pid in self._killed and not self._failed(*pair)]
 
     @cached_property
+    def unrecorded(self) -> list[Effect]:
+        """Bodies that were through when their process was killed, with the record still on its way."""
+        ends = {(line.place, line.pid) for line in self._lines("end")}
+        return [before for before, _ in self.cut_off if (before.place, before.pid) in ends]
+
+    @cached_property
     def ran_again(self) -> list[Effect]:
         """Bodies that began after their step was on record as done."""
         return [line for line in self._lines("start") if line.at > self._done.get(line.place, line.at)]
@@ -164,9 +172,8 @@ class Evidence:
         return [
             *self._broken_steps(),
             *self._broken_runs(self.orders, ORDER_STEPS, "order"),
-            *self._broken_signals(),
-        ] + [
             *self._broken_runs(self.labels, LABEL_STEPS, "label"),
+            *self._broken_signals(),
             *self._broken_counts(),
         ]
 
@@ -218,7 +225,7 @@ class Evidence:
         starts: defaultdict[Place, list[Effect]] = defaultdict(list)
         for line in sorted(self._lines("start"), key=lambda line: line.at):
             starts[line.place].append(line)
-        return [pair for lines in starts.values() for pair in zip(lines, lines[1:], strict=False)]
+        return [pair for lines in starts.values() for pair in pairwise(lines)]
 
     def _failed(self, before: Effect, after: Effect) -> bool:
         """Whether the first of two bodies ended with an error."""

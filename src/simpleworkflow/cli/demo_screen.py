@@ -61,7 +61,7 @@ class Screen:
         return monotonic() - self._started
 
     def say(self, text: str, style: str = "bold") -> None:
-        self._console.print(Text(f"{self.seconds:5.1f} s  {text}", style))
+        self._console.print(Text(f"{self.seconds:5.1f} s  {text}", style), soft_wrap=True)
 
     def show(
         self, runs: Sequence[Run], effects: Sequence[Effect], dead: Collection[str] = (), *, now: bool = False
@@ -76,7 +76,8 @@ class Screen:
         elif now or monotonic() >= self._next_line:
             self._next_line = monotonic() + LINE_EVERY
             steps = sum(line.what == "end" for line in effects)
-            self._console.print(Text("   ").join([Text(f"{self.seconds:5.1f} s  steps {steps}"), *told]))
+            line = Text("   ").join([Text(f"{self.seconds:5.1f} s  steps {steps}"), *told])
+            self._console.print(line, soft_wrap=True)
 
     def conclude(self, evidence: Evidence) -> None:
         table = Table("what the effects log and the tables say", "")
@@ -84,7 +85,7 @@ class Screen:
             table.add_row(label, Text(value, justify="right"))
         self._console.print(table)
         for line in evidence.against():
-            self._console.print(Text(line, "red"))
+            self._console.print(Text(line, "red"), soft_wrap=True)
         if evidence.is_sound:
             self.say("Two workers were killed. Nothing was lost, and no finished step ran again.", "bold green")
         else:

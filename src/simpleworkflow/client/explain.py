@@ -16,7 +16,7 @@ def explain(run: Run, workers: Sequence[WorkerInfo], *, now: datetime, is_enable
         return f"{name} {_ENDS.get(run.status, run.status)} at {_when(run.finished_at)}{because}"
     if run.is_held:
         because = f" ({run.hold_reason})" if run.hold_reason else ""
-        return f"{name} is held by an operator since {_when(run.held_at)}{because}; it goes on when resumed"
+        return f"{name} is held since {_when(run.held_at)}{because}; it goes on when resumed"
     if run.status is Status.LEASED:
         return f"{name} is running on {run.leased_by}; {_lease(run, now)}"
     if run.status is Status.PAUSED and run.run_at is None:

@@ -34,9 +34,9 @@ async def start_children(here: Execution, new: Sequence[NewRun], *, chosen: bool
     """Start these as children; each keeps the id that the caller chose for it, if any."""
 
     async def start() -> list[UUID]:
-        begun = [here.durable.start(one, None, chosen=one.id if chosen else None) for one in new]
-        await asyncio.gather(*(starting for _, starting in begun))
-        return [child_id for child_id, _ in begun]
+        adopted = [here.durable.adopt(one, None, chosen=one.id if chosen else None) for one in new]
+        await asyncio.gather(*(here.durable.start(*one) for one in adopted))
+        return [child.id for child, _ in adopted]
 
     return [Created(child_id, True) for child_id in await here.call(start)]
 

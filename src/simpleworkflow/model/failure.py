@@ -47,7 +47,7 @@ def _origins(error: BaseException, depth: int) -> Iterator[StepFailed | RunEnded
     if isinstance(error, StepFailed | RunEnded | SignalTimeout):
         yield error
         return
-    inner = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else [error.__cause__]
+    inner = [*(error.exceptions if isinstance(error, BaseExceptionGroup) else ()), error.__cause__]
     for one in inner if depth > 0 else []:
         if one is not None:
             yield from _origins(one, depth - 1)

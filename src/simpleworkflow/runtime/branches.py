@@ -33,11 +33,14 @@ _LONGEST_KEY = 255
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_spawned", "_uses", "path", "root", "unordered")
+    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "path", "root", "unordered")
 
-    def __init__(self, path: str = "", *, root: Branch | None = None, unordered: bool = False) -> None:
+    def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
-        self.root = root or self
+        self._parent = parent
+        self.root: Branch = self if parent is None else parent.root
+        self.lost = False
+        """It was a contender of a race that another one has won: nothing more is done in it."""
         self.unordered = unordered
         self._keys: set[str] = set()
         self._uses: Counter[str] = Counter()
@@ -59,7 +62,15 @@ class Branch:
         number = self._spawned[coroutine_name]
         self._spawned[coroutine_name] += 1
         path = f"{self.path}{coroutine_name}:{number}/"
-        return Branch(path, root=self.root, unordered=unordered or self.unordered)
+        return Branch(path, parent=self, unordered=unordered or self.unordered)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it, or a branch around it, has lost a race."""
+        branch: Branch | None = self
+        while branch is not None and not branch.lost:
+            branch = branch._parent
+        return branch is not None
 
 
 def check_name(name: str, what: str = "step") -> str:

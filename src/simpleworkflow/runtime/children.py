@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
 from ..model import payload
@@ -23,6 +23,8 @@ from .steps import Steps
 if TYPE_CHECKING:
     from .registry import Workflow
     from .stage import Stage
+
+T = TypeVar("T")
 
 _ENDINGS: dict[str, type[RunEnded]] = {Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
 
@@ -54,8 +56,8 @@ class Children(Steps):
         self.types: dict[UUID, str] = {}
         """The children of this run that its code has asked for."""
 
-    def trigger(self, workflow: Any, input: Any, key: str | None) -> tuple[UUID, Coroutine[Any, Any, None]]:
-        """(the child's id, what starts it)"""
+    def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
+        """(the child, the place that starts it): everything but the start itself."""
         target = Target(workflow)
         what = f"payload of {target.name}"
         if not target.takes_input and input is not None:
@@ -63,19 +65,21 @@ class Children(Steps):
         text = self._encode(input, what)
         if target.takes_input:
             payload.decode(text, target.input_type, what=what)
-        return self.start(NewRun(UUID(int=0), target.name, text), key)
+        return self.adopt(NewRun(UUID(int=0), target.name, text), key)
 
-    def start(
-        self, new: NewRun, key: str | None, *, chosen: UUID | None = None
-    ) -> tuple[UUID, Coroutine[Any, Any, None]]:
+    def adopt(self, new: NewRun, key: str | None, *, chosen: UUID | None = None) -> tuple[NewRun, str]:
         """The same for a request that is complete but for its identity, unless the caller chose one."""
         step_id = self._enter().identify(new.type, key)
         child_id = chosen or child_id_of(self._stage.lease.id, step_id)
         child = replace(new, id=child_id, parent_id=self._stage.lease.id)
         self.types[child_id] = child.type
-        return child_id, self._at(step_id, self._start(child, step_id))
+        return child, step_id
 
-    async def _start(self, child: NewRun, step_id: str) -> None:
+    def place(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """For callers who build the call themselves: where it will leave its finishing record."""
+        return self._at(step_id, call)
+
+    async def start(self, child: NewRun, step_id: str) -> None:
         self._enter()
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
@@ -89,12 +93,12 @@ class Children(Steps):
         return self._at(step_id, self._result(step_id, child_id, as_type))
 
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
-        child_id, start = self.trigger(workflow, input, key)
-        step_id = self._enter().identify(f"{RESULT}{child_id}")
+        child, place = self.prepare(workflow, input, key)
+        step_id = self._enter().identify(f"{RESULT}{child.id}")
 
         async def both() -> Any:
-            await start
-            return await self._result(step_id, child_id, getattr(workflow, "output_type", Any))
+            await self.start(child, place)
+            return await self._result(step_id, child.id, getattr(workflow, "output_type", Any))
 
         return self._at(step_id, both())
 

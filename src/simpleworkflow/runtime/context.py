@@ -146,13 +146,14 @@ class Context(_Identity):
     def trigger(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]: ...
     def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]:
         """Start a child run on any worker that serves its type; it is started once, however often this code runs."""
-        child_id, start = self._stage.durable.trigger(workflow, input, key)
+        durable = self._stage.durable
+        child, place = durable.prepare(workflow, input, key)
 
         async def started() -> ChildHandle[Any]:
-            await start
-            return ChildHandle(self._stage, child_id, getattr(workflow, "output_type", Any))
+            await durable.start(child, place)
+            return ChildHandle(self._stage, child.id, getattr(workflow, "output_type", Any))
 
-        return started()
+        return durable.place(place, started())
 
     @overload
     def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[O]: ...
@@ -255,9 +256,9 @@ class SyncContext(_Identity):
         """As `Context.trigger`."""
 
         async def started() -> UUID:
-            child_id, start = self._stage.durable.trigger(workflow, input, key)
-            await start
-            return child_id
+            child, place = self._stage.durable.prepare(workflow, input, key)
+            await self._stage.durable.start(child, place)
+            return child.id
 
         return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
 

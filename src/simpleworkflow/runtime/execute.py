@@ -261,9 +261,9 @@ class Execution(Stage):
         return moves.release(self.lease, elapsed=self.elapsed)
 
     def only_waits(self) -> bool:
-        if not self.workflow.is_async:
-            return True  # one branch, and it is blocked in a durable call
-        tasks = [task for task in (self._root, *self.tasks) if isinstance(task, asyncio.Task)]
+        # The root of a sync handler waits for its thread, which is blocked in a durable call: the others tell.
+        everyone = self.tasks if self.workflow.is_async else self.tasks - {self._root}
+        tasks = [task for task in everyone if isinstance(task, asyncio.Task)]
         return only_waits(tasks, self.waits, self._loop)
 
     async def heartbeat(self, lease: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -26,6 +26,7 @@ from .replay import Replay
 from .waits import Wait, resolve
 
 if TYPE_CHECKING:
+    from .races import Ticket
     from .stage import Stage
 
 T = TypeVar("T")
@@ -37,31 +38,16 @@ IN_MEMORY = 1.0
 FINISHED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
 
 
-class Ticket:
-    """Who won a race: the first contender to come to its finishing record, and nobody after it."""
-
-    __slots__ = ("losers", "places", "record", "winner")
-
-    def __init__(self, record: Record, places: dict[str, int]) -> None:
-        self.record = record
-        self.places = places
-        self.winner: int | None = None
-        self.losers: tuple[Record, ...] = ()
-
-    def claim(self, index: int) -> bool:
-        if self.winner is None:
-            self.winner = index
-            self.record = replace(self.record, output=payload.encode(index))
-        return self.winner == index
-
-
 class Memo:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.replay = Replay(stage.history.steps)
         self._places: WeakKeyDictionary[Coroutine[Any, Any, Any], str] = WeakKeyDictionary()
         """Where each durable call that has been written will leave its finishing record."""
+        self._inner: WeakKeyDictionary[Coroutine[Any, Any, Any], Sequence[Any]] = WeakKeyDictionary()
+        """The calls inside a race that has been written."""
         self._tickets: dict[str, Ticket] = {}
+        """The races under way, by the places of their contenders."""
         self._warned = False
 
     def _enter(self) -> Branch:
@@ -107,10 +93,11 @@ class Memo:
 
     async def _write(self, record: Record) -> None:
         """Returns when the record is durable; never when the run is no longer ours, or the race is lost."""
-        if self._tickets and record.status in FINISHED:
+        if self._tickets:
             if self._is_beaten(record.step_id):
                 await asyncio.Event().wait()
-            record = self._claim(record)
+            if record.status in FINISHED:
+                record = self._claim(record)
         self._stage.begin_work()
         try:
             outcome = await asyncio.shield(self._stage.write(record))
@@ -120,20 +107,18 @@ class Memo:
             self._stage.lose()
             await asyncio.Event().wait()
         if record.status in FINISHED:
-            self.replay.passed(record.step_id)
+            self.replay.is_new(record.step_id)
 
     def _is_beaten(self, step_id: str) -> bool:
         """Whether another contender of the same race has won already; then nothing of this one is written."""
         ticket = self._tickets.get(step_id)
-        return ticket is not None and ticket.winner is not None and ticket.winner != ticket.places[step_id]
+        branch = BRANCH.get()
+        return (ticket is not None and ticket.is_lost_for(step_id)) or (branch is not None and branch.is_lost)
 
     def _claim(self, record: Record) -> Record:
         """The first to finish takes the race along: its record and the winner's name are written together."""
         ticket = self._tickets.get(record.step_id)
-        if ticket is None or not ticket.claim(ticket.places[record.step_id]):
-            return record
-        losers = tuple(loser for loser in ticket.losers if loser.step_id != record.step_id)
-        return replace(record, also=(ticket.record, *losers))
+        return record if ticket is None else replace(record, also=ticket.claim(ticket.places[record.step_id]))
 
     def _encode(self, value: Any, what: str) -> str:
         return payload.encode(value, limit=self._stage.services.max_payload, what=what)

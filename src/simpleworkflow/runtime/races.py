@@ -3,15 +3,16 @@
 The danger is two winners. A signal and a timer may come in the same instant, and a process may die between the two
 records; then a consumed signal would belong to nobody. So the contender that first comes to its finishing record takes
 the race along: both records are one journal entry, and from that moment on no other contender writes anything. A loser
-is stopped; what it had taken it gives back, and its wait is marked as over.
+is stopped, again and again until it is (code may swallow a cancellation); what it had taken it gives back, and its
+waits are marked as over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ..model import payload
@@ -20,11 +21,13 @@ from ..model.moves import Record
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, Branch
 from .children import Children
-from .memo import FINISHED, Ticket
+from .memo import FINISHED
+from .replay import path_of
 
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
 
+CANCEL_AGAIN = 0.05
 _BEATEN = payload.encode({"type": "RaceLost", "message": "another contender of its race was first"})
 
 
@@ -36,31 +39,58 @@ class Winner(Generic[T]):
     value: T
 
 
+class Ticket:
+    """Who won a race: the first contender to come to its finishing record, and nobody after it."""
+
+    def __init__(self, record: Record, places: dict[str, int], lanes: Sequence[Branch], trunk: Branch) -> None:
+        self._record = record
+        self.places = places
+        self._lanes = lanes
+        self._trunk = trunk
+        self.winner: int | None = None
+        self.find_losers: Callable[[Sequence[str], Sequence[Branch]], tuple[Record, ...]] = lambda *_: ()
+
+    def is_lost_for(self, step_id: str) -> bool:
+        return self.winner is not None and self.winner != self.places[step_id]
+
+    def claim(self, index: int) -> tuple[Record, ...]:
+        """Decide the race; the records that say so, for those who lost too."""
+        self.winner = index
+        lost = [lane for lane in self._lanes if lane is not self._lanes[index] and lane is not self._trunk]
+        for lane in lost:
+            lane.lost = True
+        beaten = [place for place, contender in self.places.items() if contender != index]
+        decided = replace(self._record, output=payload.encode(index))
+        return (decided, *self.find_losers(beaten, lost))
+
+
 class Races(Children):
     def race(self, calls: Sequence[Call[T]]) -> Call[Winner[T]]:
         branch = self._enter()
-        if not calls or not all(asyncio.iscoroutine(call) for call in calls):
-            for call in calls:
-                if asyncio.iscoroutine(call):
-                    call.close()
-            raise InvalidWorkflow("ctx.race takes the calls themselves: await ctx.race(ctx.sleep('1h'), ctx.step(f))")
+        if not calls or not all(asyncio.iscoroutine(call) for call in calls) or len(set(map(id, calls))) < len(calls):
+            self._dismiss(calls)
+            raise InvalidWorkflow(
+                "ctx.race takes the calls themselves, each once: await ctx.race(ctx.sleep('1h'), ctx.step(f))"
+            )
         lanes = [branch if call in self._places else branch.spawn(_name(call)) for call in calls]
-        return self._race(branch.identify("@race"), calls, lanes)
+        step_id = branch.identify("@race")
+        race = self._at(step_id, self._race(step_id, branch, calls, lanes))
+        self._inner[race] = calls
+        return race
 
-    async def _race(self, step_id: str, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
+    async def _race(self, step_id: str, branch: Branch, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
         self._enter()
         places = {self._places[call]: index for index, call in enumerate(calls) if call in self._places}
         known = self._recorded(step_id, StepKind.RACE)
-        ticket = Ticket(self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED), places)
         index = self._finished_before(places) if known is None else int(payload.decode(known.output_json or "0"))
+        ticket = Ticket(self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED), places, lanes, branch)
+        ticket.find_losers = self._lost_waits
         if index is not None:
             for place in places:
                 self.replay.passed(place)
             if known is None:
-                ticket.claim(index)
-                await self._write(ticket.record)
+                await self._decide(ticket, index)
             return await self._only(index, calls, lanes)
-        ticket.losers = tuple(record for place in places if (record := self._beaten(place)) is not None)
         self._tickets |= dict.fromkeys(places, ticket)
         try:
             return await self._contest(ticket, calls, lanes)
@@ -68,28 +98,51 @@ class Races(Children):
             for place in places:
                 self._tickets.pop(place, None)
 
+    async def _decide(self, ticket: Ticket, index: int) -> None:
+        race, *losers = ticket.claim(index)
+        await self._write(replace(race, also=tuple(losers)))
+
     async def _contest(self, ticket: Ticket, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
         tasks = [_contend(call, lane) for call, lane in zip(calls, lanes, strict=True)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            first = next(index for index, task in enumerate(tasks) if task.done())
-            if ticket.winner is None and ticket.claim(first):
+            if ticket.winner is None:
                 # A coroutine of the user's own: it leaves no finishing record that could have told.
-                await self._write(ticket.record)
-            index = first if ticket.winner is None else ticket.winner
+                await self._decide(ticket, next(index for index, task in enumerate(tasks) if task.done()))
+            index = ticket.winner
+            assert index is not None
             await asyncio.wait({tasks[index]})
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._stop(tasks)
         return Winner(index, tasks[index].result())
+
+    async def _stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Losers get the time that their own cleaning up takes, but not the power to go on."""
+        self._stage.begin_work()
+        pause = CANCEL_AGAIN
+        try:
+            while pending := [task for task in tasks if not task.done()]:
+                for task in pending:
+                    task.cancel()
+                await asyncio.wait(pending, timeout=pause)
+                pause = min(pause * 2, 1.0)
+        finally:
+            self._stage.end_work()
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # seen: a loser's last words interest nobody
 
     async def _only(self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
         """The race is decided: its winner alone is asked."""
-        for call in calls:
-            if call is not calls[index]:
-                call.close()
+        self._dismiss([call for call in calls if call is not calls[index]])
         return Winner(index, await _contend(calls[index], lanes[index]))
+
+    def _dismiss(self, calls: Sequence[Any]) -> None:
+        """Calls that will never be awaited, with those inside them."""
+        for call in calls:
+            if asyncio.iscoroutine(call):
+                self._dismiss(self._inner.get(call, ()))
+                call.close()
 
     def _finished_before(self, places: dict[str, int]) -> int | None:
         """A contender that is on record as finished though the race is not."""
@@ -97,12 +150,16 @@ class Races(Children):
         done = [index for place, index in places.items() if place in steps and steps[place].status in FINISHED]
         return min(done, default=None)
 
-    def _beaten(self, place: str) -> Record | None:
-        """What ends a loser's wait that is on record."""
-        known = self._stage.history.steps.get(place)
-        if known is None or known.status in FINISHED:
-            return None
-        return self._record(place, known.kind, StepStatus.FAILED, attempt=known.attempt, error=_BEATEN)
+    def _lost_waits(self, places: Sequence[str], lanes: Sequence[Branch]) -> tuple[Record, ...]:
+        """What ends the losers' waits that are on record."""
+        waits = {step.step_id: step.kind for step in self._stage.history.steps.values() if step.status not in FINISHED}
+        waits |= {record.step_id: record.kind for record in self._stage.kept.values()}
+        paths = tuple(lane.path for lane in lanes)
+        return tuple(
+            self._record(step_id, kind, StepStatus.FAILED, error=_BEATEN)
+            for step_id, kind in waits.items()
+            if step_id in places or (paths and path_of(step_id).startswith(paths))
+        )
 
 
 def _contend(call: Call[T], lane: Branch) -> asyncio.Task[T]:

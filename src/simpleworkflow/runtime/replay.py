@@ -7,24 +7,31 @@ even when the code has changed and some old records are never asked for.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from ..model.records import Step
+from ..model.states import StepKind
 
 
 class Replay:
-    def __init__(self, recorded: Iterable[str]) -> None:
-        self._left: defaultdict[str, set[str]] = defaultdict(set)
+    def __init__(self, recorded: Mapping[str, Step]) -> None:
+        self._left: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._live: set[str] = set()
-        for step_id in recorded:
-            self._left[path_of(step_id)].add(step_id)
+        for step_id, step in recorded.items():
+            # A published value is written over and over: its row counts how often.
+            self._left[path_of(step_id)][step_id] = step.attempt if step.kind is StepKind.PUBLISH else 1
 
     def passed(self, step_id: str) -> None:
         """The code has gone past this record."""
         if self._left:
-            self._left[path_of(step_id)].discard(step_id)
+            left = self._left[path_of(step_id)]
+            left[step_id] -= 1
+            if left[step_id] <= 0:
+                del left[step_id]
 
     def is_new(self, step_id: str) -> None:
-        """The code asks for something that nobody has done before."""
+        """The code does something that nobody has done before."""
         if self._left:
             self._live.add(path_of(step_id))
 

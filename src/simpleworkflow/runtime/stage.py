@@ -63,7 +63,7 @@ class Stage:
         self.reason: Stop | None = None
         self.waits: dict[Wait, None] = {}
         self.post = Post(lease.wakes, history.signals, self.waits)
-        self.kept: set[str] = set()
+        self.kept: dict[str, Record] = {}
         """Waits of this execution that have been put on record."""
         self.trunk = Branch()
         self._loop = asyncio.get_running_loop()
@@ -162,7 +162,7 @@ class Stage:
         if wait.record is None or self.is_over:
             return
         record, wait.record = replace(wait.record, due_in=self.left(wait)), None
-        self.kept.add(record.step_id)
+        self.kept[record.step_id] = record
         self.write(record).add_done_callback(self._kept)
 
     def _kept(self, entry: asyncio.Future[Outcome]) -> None:

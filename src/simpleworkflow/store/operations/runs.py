@@ -121,8 +121,8 @@ def resume(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
 @transaction
 def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
     """Open finished runs again. The failed steps that ended them are done anew, and so are failed children that the
-    parent's failure came from; everything that succeeded is kept."""
-    culprits = yield from _failed_below(run_ids)
+    parent's failure came from, and children that its end took along; everything that succeeded is kept."""
+    culprits = yield from _ended_below(run_ids)
     yield query("lock_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
     rows = yield query("get_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
     steps = [(row["id"], step) for row in rows if row["finished_at"] for step in steps_of(row["error_json"])]
@@ -134,14 +134,16 @@ def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
     return (yield from _control("revive_runs", EventType.RETRIED, run_ids, {}))
 
 
-def _failed_below(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
-    """The failed children, and theirs, whose ends are what these runs failed of."""
+def _ended_below(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
+    """The children, and theirs, whose failure ended these runs, or that ended with them."""
     found: set[UUID] = set()
     level = list(run_ids)
     while level:
         rows = yield query("get_runs", b=sorted({(run_id,) for run_id in level}))
         waits = [step for row in rows if row["finished_at"] for step in steps_of(row["error_json"])]
         below = {child for step in waits if (child := child_of(step)) is not None}
+        ended = sorted((row["id"],) for row in rows if row["finished_at"])
+        below |= {row["id"] for row in (yield query("cancelled_with_parent", b=ended))} if ended else set()
         level = sorted(below - found)
         found |= below
     return found

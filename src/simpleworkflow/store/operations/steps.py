@@ -65,7 +65,7 @@ def happenings(run_id: UUID, *, after: int, limit: int) -> Steps[list[Happening]
 def published(run_id: UUID, name: str) -> Steps[str | None]:
     """The newest value of that name, whichever branch of the run published it."""
     rows = yield query("published_values", run_id=run_id)
-    ours = [row["output_json"] for row in rows if row["step_id"].endswith(f"@publish {name}#0")]
+    ours = [row["output_json"] for row in rows if row["step_id"].rpartition("/")[2] == f"@publish {name}#0"]
     return ours[-1] if ours else None
 
 
@@ -118,7 +118,7 @@ def _write_records(records: Sequence[Record]) -> Steps[None]:
     emitted = [record for record in records if record.emits is not None]
     if emitted:
         yield query("insert_outbox", e=_outbox_rows(emitted))
-    yield query("record_steps", b=[_record_row(record) for record in _last_of_each(records)])
+    yield from _record([_record_row(record) for record in _last_of_each(records)])
     told = [record for record in records if record.told is not None]
     if told:
         yield query("log_events", e=[(r.run_id, EventType.STEP_RETRIED, r.epoch, r.told) for r in told])
@@ -128,6 +128,11 @@ def _write_records(records: Sequence[Record]) -> Steps[None]:
     cleared = sorted({(record.run_id,) for record in records if record.clears_suspicion})
     if cleared:
         yield query("progress_runs", b=cleared)
+
+
+def _record(rows: list[tuple[Any, ...]]) -> Steps[None]:
+    yield query("next_in_sequence")
+    yield query("record_steps", b=rows)
 
 
 def _outbox_rows(records: Sequence[Record]) -> list[tuple[Any, ...]]:
@@ -159,7 +164,7 @@ def _write_pauses(pauses: Sequence[Pause]) -> Steps[set[UUID]]:
     paused = {row["run_id"] for row in rows}
     waits = [wait for pause in pauses if pause.run_id in paused for wait in pause.waits]
     if waits:
-        yield query("record_steps", b=[_record_row(wait) for wait in waits])
+        yield from _record([_record_row(wait) for wait in waits])
     if paused:
         yield query("log_paused", b=[(p.run_id, p.epoch, to_us(p.elapsed)) for p in pauses if p.run_id in paused])
     return paused
@@ -187,8 +192,10 @@ def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[
 def send(signal_id: UUID, run_id: UUID, name: str, payload: str) -> Steps[None]:
     """Accept a signal, or say why not. One that was accepted before stays so, even if its run has finished since."""
     woken = yield query("wake_for_signal", run_id=run_id)
-    if woken and (yield query("insert_signal", id=signal_id, run_id=run_id, name=name, payload=payload)):
-        return
+    if woken:
+        yield query("next_in_sequence")
+        if (yield query("insert_signal", id=signal_id, run_id=run_id, name=name, payload=payload)):
+            return
     known = yield query("get_signal", id=signal_id)
     if woken or known:
         if any(_is_same(row, run_id, name, payload) for row in known):

@@ -279,6 +279,12 @@ FROM :b
 WHERE r.id = b.run_id AND r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') AND r.deleted_at IS NULL
 RETURNING id, lease_epoch
 
+-- name: cancelled_with_parent
+-- Children that their parent's end took along.
+-- batch: b(run_id uuid)
+SELECT c.id FROM :b JOIN workflow.workflow_run c ON c.parent_id = b.run_id
+WHERE c.status = 'cancelled' AND c.deleted_at IS NULL AND substr(c.last_error, 1, 16) = 'its parent ended'
+
 -- name: delete_runs
 -- Soft: the row stays for the record, its idempotency key is free again. Open runs are cancelled first.
 -- batch: b(run_id uuid)

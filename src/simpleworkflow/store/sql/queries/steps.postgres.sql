@@ -29,6 +29,9 @@ VALUES (:id, :run_id, nextval('workflow.workflow_event_id_seq'), :name, :payload
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
+-- name: next_in_sequence
+-- differs: the sequence of the events numbers steps and signals too
+
 -- name: record_steps
 -- differs: sequence numbers come from the event sequence itself
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)

@@ -2,8 +2,8 @@
 -- row lock of its run and has proved its lease (lock_leases): an INSERT joined to the run would not be a fence.
 
 -- name: load_steps
--- Everything recorded of these runs, in the order in which it was recorded. Records between two events share a
--- sequence number here; the row id tells them apart.
+-- Everything recorded of these runs, in the order in which it was recorded. Records of one statement share a sequence
+-- number here; the row id tells them apart.
 -- batch: b(run_id uuid)
 SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
        s.input AS input_json, s.output AS output_json, s.error AS error_json
@@ -24,13 +24,19 @@ ORDER BY s.run_id, s.seq, s.rowid
 SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
 FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq, s.rowid
 
+-- name: next_in_sequence
+-- The place of the next record or signal among the events. PostgreSQL has sequences for that.
+UPDATE workflow.workflow_sequence
+SET n = CASE WHEN last = (SELECT coalesce(max(e.id), 1) FROM workflow.workflow_event e) THEN n + 1 ELSE 1 END,
+    last = (SELECT coalesce(max(e.id), 1) FROM workflow.workflow_event e)
+
 -- name: record_steps
 -- Writes or completes records; the caller holds the locks. What is completed stays so: a wait that is put on record
 -- late must not undo it. Published values alone are written again and again.
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
 INSERT INTO workflow.workflow_step
   (run_id, seq, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
-SELECT b.run_id, (SELECT coalesce(max(e.id), 0) FROM workflow.workflow_event e), b.epoch, b.step_id, b.kind, b.status,
+SELECT b.run_id, (SELECT q.last * 1048576 + q.n FROM workflow.workflow_sequence q), b.epoch, b.step_id, b.kind, b.status,
        b.attempt, :now - us(b.elapsed), CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END,
        :now + us(b.due_in), b.input, b.output, b.error
 FROM :b
@@ -116,7 +122,7 @@ RETURNING id, status
 -- name: insert_signal
 -- param: id uuid, run_id uuid, name text, payload json
 INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
-VALUES (:id, :run_id, (SELECT coalesce(max(e.id), 1) FROM workflow.workflow_event e), :name, :payload, :now)
+VALUES (:id, :run_id, (SELECT q.last * 1048576 + q.n FROM workflow.workflow_sequence q), :name, :payload, :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

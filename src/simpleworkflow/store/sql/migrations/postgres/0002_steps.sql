@@ -79,8 +79,10 @@ CREATE INDEX outbox_event_unpublished ON workflow.outbox_event (id) WHERE publis
 -- written later sorts later, because every writer holds the lock of the run's row.
 CREATE VIEW workflow.workflow_history AS
 WITH piece AS NOT MATERIALIZED (
-  SELECT s.*, CASE s.kind WHEN 'result' THEN s.input #>> '{}'
-                ELSE substring(s.step_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
+  SELECT s.*, CASE s.status WHEN 'superseded' THEN left(s.step_id, -length('!' || s.lease_epoch))
+                ELSE s.step_id END AS place_id,
+         CASE s.kind WHEN 'result' THEN s.input #>> '{}'
+           ELSE substring(s.step_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
   FROM workflow.workflow_step s)
 SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.phase) AS idx,
        l.event_type, l.happened_at AS "timestamp", l.details
@@ -91,20 +93,20 @@ FROM (
   WHERE e.event_type = 'created'
   UNION ALL
   SELECT p.run_id, p.seq, 0, 'ActivityScheduled', p.started_at,
-         json_build_object('activity_name', p.name, 'step_id', p.step_id, 'input', p.input)
+         json_build_object('activity_name', p.name, 'step_id', p.place_id, 'input', p.input)
   FROM piece p WHERE p.kind IN ('step', 'child')
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), 1,
          CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
-         json_build_object('activity_name', p.name, 'step_id', p.step_id, 'result', p.output, 'error', p.error)
+         json_build_object('activity_name', p.name, 'step_id', p.place_id, 'result', p.output, 'error', p.error)
   FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, p.seq, 0, 'TimerScheduled', p.started_at,
-         json_build_object('timer_id', p.step_id, 'fire_at', p.due_at)
+         json_build_object('timer_id', p.place_id, 'fire_at', p.due_at)
   FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), 1, 'TimerFired', p.completed_at,
-         json_build_object('timer_id', p.step_id)
+         json_build_object('timer_id', p.place_id)
   FROM piece p
   WHERE p.due_at IS NOT NULL AND p.error IS NULL
     AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))

@@ -2,7 +2,15 @@
 
 -- migrate:up
 
--- Sequence numbers are the number of the newest event at that moment; the row id tells apart what shares one.
+-- What orders steps and signals among the events of a run: after which event, and the how-manyeth record since then.
+-- A sequence number is last * 2^20 + n; an event stands at id * 2^20.
+CREATE TABLE workflow_sequence (
+  one  INTEGER PRIMARY KEY CHECK (one = 1),
+  last INTEGER NOT NULL,
+  n    INTEGER NOT NULL
+);
+INSERT INTO workflow_sequence (one, last, n) VALUES (1, 0, 0);
+
 CREATE TABLE workflow_step (
   run_id       TEXT NOT NULL,
   seq          INTEGER NOT NULL,
@@ -54,7 +62,9 @@ BEGIN
       run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > NEW.created_at) THEN NEW.created_at
                     ELSE run_at END
   WHERE id = NEW.run_id;
-  UPDATE workflow_signal SET seq = (SELECT max(e.id) FROM workflow_event e) WHERE id = NEW.id;
+  UPDATE workflow_sequence SET n = CASE WHEN last = (SELECT max(e.id) FROM workflow_event e) THEN n + 1 ELSE 1 END,
+    last = (SELECT max(e.id) FROM workflow_event e);
+  UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
 END;
 
 -- Events on their way out: written with the move or the step they tell of, numbered per run without gaps.
@@ -80,49 +90,49 @@ BEGIN
 END;
 
 -- Everything that happened to a run, in sched's words; see PostgreSQL's text. Instants stay integers, as everywhere
--- here. What shares a sequence number is told apart by its instant and its row.
+-- here. What one statement has written shares a sequence number; the row tells it apart.
 CREATE VIEW workflow_history AS
 WITH head AS NOT MATERIALIZED (
   SELECT s.rowid AS tie, s.*, substr(s.step_id, 1, instr(s.step_id, '#') - 1) AS head,
-         CASE WHEN s.done_seq IS NULL THEN coalesce(s.completed_at, s.started_at) ELSE s.started_at END AS recorded_at
+         CASE s.status WHEN 'superseded' THEN substr(s.step_id, 1, length(s.step_id) - length('!' || s.lease_epoch))
+           ELSE s.step_id END AS place_id
   FROM workflow_step s),
 piece AS NOT MATERIALIZED (
   SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
                 ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
   FROM head h)
-SELECT l.workflow_id,
-       row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.recorded_at, l.turn, l.tie, l.phase) AS idx,
+SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.tie, l.phase) AS idx,
        l.event_type, l.happened_at AS "timestamp", l.details
 FROM (
-  SELECT r.id AS workflow_id, e.id AS place, e.created_at AS recorded_at, 0 AS turn, 0 AS tie, 0 AS phase,
+  SELECT r.id AS workflow_id, e.id * 1048576 AS place, 0 AS tie, 0 AS phase,
          'WorkflowStarted' AS event_type, e.created_at AS happened_at,
          json_object('workflow_name', r.type, 'input', json(r.payload)) AS details
   FROM workflow_event e JOIN workflow_run r ON r.id = e.workflow_id WHERE e.event_type = 'created'
   UNION ALL
-  SELECT p.run_id, p.seq, p.recorded_at, 2, p.tie, 0, 'ActivityScheduled', p.started_at,
-         json_object('activity_name', p.name, 'step_id', p.step_id, 'input', json(p.input))
+  SELECT p.run_id, p.seq, p.tie, 0, 'ActivityScheduled', p.started_at,
+         json_object('activity_name', p.name, 'step_id', p.place_id, 'input', json(p.input))
   FROM piece p WHERE p.kind IN ('step', 'child')
   UNION ALL
-  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.completed_at, 2, p.tie, 1,
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
          CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
-         json_object('activity_name', p.name, 'step_id', p.step_id, 'result', json(p.output), 'error', json(p.error))
+         json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
   FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
   UNION ALL
-  SELECT p.run_id, p.seq, p.recorded_at, 2, p.tie, 0, 'TimerScheduled', p.started_at,
-         json_object('timer_id', p.step_id, 'fire_at', p.due_at)
+  SELECT p.run_id, p.seq, p.tie, 0, 'TimerScheduled', p.started_at,
+         json_object('timer_id', p.place_id, 'fire_at', p.due_at)
   FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
   UNION ALL
-  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.completed_at, 2, p.tie, 1, 'TimerFired', p.completed_at,
-         json_object('timer_id', p.step_id)
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1, 'TimerFired', p.completed_at,
+         json_object('timer_id', p.place_id)
   FROM piece p
   WHERE p.due_at IS NOT NULL AND p.error IS NULL
     AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
   UNION ALL
-  SELECT g.run_id, g.seq, g.created_at, 1, g.rowid, 0, 'SignalReceived', g.created_at,
+  SELECT g.run_id, g.seq, 0, 0, 'SignalReceived', g.created_at,
          json_object('signal_name', g.name, 'input', json(g.payload))
   FROM workflow_signal g
   UNION ALL
-  SELECT e.workflow_id, e.id, e.created_at, 0, 0, 0,
+  SELECT e.workflow_id, e.id * 1048576, 0, 0,
          CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
            WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
            WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
@@ -130,7 +140,7 @@ FROM (
   FROM workflow_event e
   WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
   UNION ALL
-  SELECT e.workflow_id, e.id, e.created_at, 0, 0, 1, 'WorkflowCanceled', e.created_at, e.data
+  SELECT e.workflow_id, e.id * 1048576, 0, 1, 'WorkflowCanceled', e.created_at, e.data
   FROM workflow_event e WHERE e.event_type = 'cancelled'
 ) AS l;
 
@@ -139,5 +149,6 @@ FROM (
 DROP VIEW workflow_history;
 DROP TRIGGER run_woken;
 DROP TABLE workflow_step;
+DROP TABLE workflow_sequence;
 DROP TABLE workflow_signal;
 DROP TABLE outbox_event;
