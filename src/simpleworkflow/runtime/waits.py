@@ -4,12 +4,16 @@ A run that only waits gives up its slot and its memory: its code is unwound and 
 something happens. That is allowed only when no step body and no durable write is in flight and every one of its tasks
 is blocked on a durable wait or on other tasks of the same run. Anything else that is awaited, a socket, a real timer,
 keeps the run resident: unwinding it would lose what it waits for.
+
+The danger is news on their way. A task that is done tells its parent by a callback, a turn of the loop later; who looks
+in between sees a parent that waits and a child that is over, and would put a decided run to sleep. So asyncio's own
+counters are asked: as long as gather, wait or a TaskGroup has not counted everyone who is done, nobody is blocked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import CoroutineType
 from typing import Any
 from uuid import UUID
@@ -17,7 +21,7 @@ from uuid import UUID
 from ..model.moves import Record
 from ..model.records import History, Signal
 
-_MEMORY_ONLY = ("asyncio.locks", "asyncio.queues", "asyncio.taskgroups")
+_MEMORY_ONLY = ("asyncio.locks", "asyncio.queues")
 
 
 def resolve(future: asyncio.Future[Any]) -> None:
@@ -115,8 +119,26 @@ def _is_blocked(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bo
 def _stays_inside(waiter: Any, inside: set[asyncio.Future[Any]]) -> bool:
     if waiter in inside:
         return True
-    children: Collection[Any] = getattr(waiter, "_children", ())  # gather, perhaps of gathers
-    return bool(children) and all(child.done() or _stays_inside(child, inside) for child in children)
+    children = set(getattr(waiter, "_children", ()))  # gather, perhaps of gathers
+    if not children or _has_news(children, "nfinished", lambda counted: counted):
+        return False
+    return all(child.done() or _stays_inside(child, inside) for child in children)
+
+
+def _has_news(futures: Collection[Any], counter: str, counted: Callable[[int], int]) -> bool:
+    """Whether some of these are done and whoever waits for them has not counted them yet.
+
+    The counter lives in the closure of the callback that hangs on those who are not done. When nobody is left to ask,
+    everyone is done, and that is news in itself.
+    """
+    done = sum(bool(future.done()) for future in futures)
+    for future in futures:
+        for callback, _ in () if future.done() else (getattr(future, "_callbacks", None) or ()):
+            function = getattr(callback, "__code__", None)
+            if function is not None and counter in function.co_freevars:
+                cell = callback.__closure__[function.co_freevars.index(counter)]
+                return bool(counted(cell.cell_contents) != done)
+    return done > 0
 
 
 def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
@@ -130,8 +152,13 @@ def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) ->
     if module == "asyncio.tasks" and innermost.cr_code.co_name == "_wait":
         local = innermost.cr_frame.f_locals
         waited: Collection[asyncio.Future[Any]] = local.get("fs") or ()
-        return local.get("timeout") is None and all(f.done() or _stays_inside(f, inside) for f in waited)
-    return module in _MEMORY_ONLY
+        if local.get("timeout") is not None or _has_news(waited, "counter", lambda left: len(waited) - left):
+            return False
+        return all(f.done() or _stays_inside(f, inside) for f in waited)
+    if module == "asyncio.taskgroups":
+        group = innermost.cr_frame.f_locals.get("self")
+        return not any(task.done() for task in getattr(group, "_tasks", ()))
+    return bool(module in _MEMORY_ONLY)
 
 
 def _has_timer(loop: asyncio.AbstractEventLoop, family: set[asyncio.Task[Any]]) -> bool:
