@@ -15,7 +15,7 @@ help: ## show this list
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
-demo: .venv/.ready ## watch 40 orders survive a killed worker (SQLite, under a minute)
+demo: .venv/.ready ## watch orders of many steps survive two killed workers (SQLite, under a minute)
 	@$(BIN)/python -m simpleworkflow.cli.demo
 
 test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL

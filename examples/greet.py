@@ -1,39 +1,25 @@
-"""The smallest program: a worker and a trigger in one process.
+"""The first example of the README: a worker and a trigger in one process.
 
-    python examples/greet.py Ada
+    python examples/greet.py
 
-Runs are kept in ./simpleworkflow.db (or where SIMPLEWORKFLOW_URL says). The idempotency key makes greeting Ada a thing
-that happens once: call it again and you get the first greeting back, with the time of the first call.
+Kill it with SIGKILL while it sleeps and run it again: it goes on with the same word. Runs are kept in
+./simpleworkflow.db, or where SIMPLEWORKFLOW_URL says.
 """
 
-from __future__ import annotations
-
-import sys
-from dataclasses import dataclass
-from datetime import datetime
+import random
 
 import simpleworkflow as swf
 
-app = swf.App()
-
-
-@dataclass
-class Greeting:
-    text: str
-    at: datetime
+app = swf.App()  # ./simpleworkflow.db; or App("postgresql://…")
 
 
 @app.workflow("demo.greet.v1")
-async def greet(ctx: swf.Context, name: str) -> Greeting:
-    ctx.log.info("greeting %s", name)
-    return Greeting(f"Hello, {name}!", datetime.now().astimezone())
-
-
-def main(name: str) -> None:
-    with app.sync.worker():
-        greeting = app.sync.run(greet, name, idempotency_key=f"greet-{name}", timeout="30s")
-        print(f"{greeting.text} (said at {greeting.at:%H:%M:%S.%f})")
+async def greet(ctx: swf.Context, name: str) -> str:
+    word = await ctx.step(random.choice, ["Hello", "Salut", "Hallo"])
+    await ctx.sleep("10s")  # kill -9 here, run again: the same word
+    return f"{word}, {name}!"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "Ada")
+    with app.sync.worker():
+        print(app.sync.run(greet, "Ada", idempotency_key="ada"))

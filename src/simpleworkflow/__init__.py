@@ -45,6 +45,7 @@ from .model.errors import (
     SimpleWorkflowError,
     StepFailed,
     StepTimeout,
+    StoreBusy,
     StoreError,
     StoreUnavailable,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "StepFailed",
     "StepInfo",
     "StepTimeout",
+    "StoreBusy",
     "StoreError",
     "StoreUnavailable",
     "SyncContext",
@@ -152,9 +154,9 @@ _PGQRS = {
 
 def __getattr__(name: str) -> Any:
     if name == "testing":
-        from . import testing
+        import simpleworkflow.testing
 
-        return testing
+        return simpleworkflow.testing
     if name in _INTENTS:
         from .compat import intents
 

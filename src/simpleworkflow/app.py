@@ -38,6 +38,7 @@ O = TypeVar("O")  # noqa: E741
 log = logging.getLogger("simpleworkflow.worker")
 
 START_TIMEOUT = 30.0
+TURNS = 5
 
 
 class WorkerChoices(TypedDict, total=False):
@@ -260,6 +261,16 @@ class EmbeddedWorker:
     def is_idle(self, run_id: UUID, wakes: int, *, but_for_bodies: bool = False) -> bool:
         """Whether this run is under way here and only waits, knowing all that has happened to it."""
         return self._worker is not None and self._worker.is_idle(run_id, wakes, but_for_bodies)
+
+    async def turn(self) -> None:
+        """Let the worker's loop go round a few times: what is about to happen there happens."""
+
+        async def go_round() -> None:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+        if self._loop is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(go_round(), self._loop))
 
     @property
     def is_alive(self) -> bool:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.ledger import until
+
+import simpleworkflow as swf
+from simpleworkflow.model.states import Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,16 +32,81 @@ def run(program: str, *arguments: str, url: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_greeting_is_said_once_per_name(url: str, tmp_path: Path) -> None:
-    first = run("greet.py", "Ada", url=url, cwd=tmp_path)
-    assert first.startswith("Hello, Ada! (said at ")
-    assert run("greet.py", "Ada", url=url, cwd=tmp_path) == first
-    assert run("greet.py", "Bob", url=url, cwd=tmp_path).startswith("Hello, Bob!")
+def first_example() -> str:
+    """The first code block of the README, as its reader will paste it."""
+    text = (EXAMPLES.parent / "README.md").read_text()
+    return text.partition("```python\n")[2].partition("```")[0]
 
 
-def test_without_a_url_the_file_is_beside_the_program(tmp_path: Path) -> None:
-    assert run("greet.py", url="", cwd=tmp_path).startswith("Hello, Ada!")
-    assert (tmp_path / "simpleworkflow.db").exists()
+COUNTED_CHOICES = """
+import functools, os, random
+
+real = random.choice
+
+
+@functools.wraps(real)
+def choice(options):
+    with open(os.environ["CHOICES"], "a") as told:
+        print("chosen", file=told)
+    return real(options)
+
+
+random.choice = choice
+"""
+
+
+@pytest.fixture
+def first(tmp_path: Path, url: str) -> tuple[list[str], dict[str, str]]:
+    """The example as a script with a shorter sleep, in a folder of its own; every random choice leaves a line."""
+    text = first_example()
+    assert text.count('"10s"') == 1
+    (tmp_path / "example.py").write_text(text.replace('"10s"', '"2s"'))
+    (tmp_path / "sitecustomize.py").write_text(COUNTED_CHOICES)
+    where = url if "://" in url else ""  # SQLite: as the README has it, ./simpleworkflow.db
+    environment = {"SIMPLEWORKFLOW_URL": where, "PYTHONPATH": str(tmp_path), "CHOICES": str(tmp_path / "choices")}
+    return [sys.executable, "example.py"], {**os.environ, **environment}
+
+
+def test_the_first_example_goes_on_with_the_same_word_after_a_kill(
+    first: tuple[list[str], dict[str, str]], url: str, tmp_path: Path
+) -> None:
+    command, environment = first
+    app = swf.App(url if "://" in url else str(tmp_path / "simpleworkflow.db"))
+    victim = subprocess.Popen(command, env=environment, cwd=tmp_path)
+
+    def is_asleep() -> bool:
+        return any(run.status is Status.PAUSED for run in app.sync.runs(type="demo.greet.v1"))
+
+    try:
+        until(is_asleep, "it sleeps")
+    finally:
+        victim.kill()
+        victim.wait()
+    (run,) = app.sync.runs(type="demo.greet.v1")
+    (word,) = [line.details["result"] for line in app.sync.history(run.id) if line.type == "ActivityCompleted"]
+    for _ in range(2):  # it goes on; and once it has finished, its key finds its result
+        again = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert again.stdout == f"{word}, Ada!\n"
+    assert (tmp_path / "choices").read_text() == "chosen\n"
+    assert app.sync.get(run.id).is_finished
+    app.sync.close()
+
+
+def test_the_first_example_is_among_the_examples() -> None:
+    assert (EXAMPLES / "greet.py").read_text().endswith(f'"""\n\n{first_example()}')
+
+
+def test_an_order_is_approved_labelled_and_told_about(url: str, tmp_path: Path) -> None:
+    labels, state, *history = run("order.py", url=url, cwd=tmp_path).splitlines()
+    assert labels == "['label for a lamp', 'label for two books']"
+    assert state == "19.99 EUR charged, waiting for approval"
+    told = [line.split()[1] for line in history]
+    assert (told[0], told[-1]) == ("WorkflowStarted", "WorkflowCompleted")
+    assert told.count("SignalReceived") == 1
+    assert told.count("ActivityCompleted") == 1 + 2
+    again = run("order.py", url=url, cwd=tmp_path).splitlines()
+    assert again == [labels, state, *history], "its key finds the run that has ended"
 
 
 def test_files_are_zipped_in_pgqrs_spelling_from_trigger_to_result(url: str, tmp_path: Path) -> None:

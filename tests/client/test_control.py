@@ -14,7 +14,7 @@ from support.door import eventually
 from support.ledger import check_path
 
 import simpleworkflow as swf
-from simpleworkflow.client import client as client_module
+from simpleworkflow.client import looking
 
 
 class Stage:
@@ -284,7 +284,7 @@ async def test_runs_are_listed_newest_first_and_filters_combine(app: swf.App) ->
 
 
 async def test_paging_shows_every_run_once(app: swf.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PAGE", 7)
+    monkeypatch.setattr(looking, "PAGE", 7)
     handles = await app.trigger_many("a.b.v1", range(50))
     found = [run.id async for run in app.runs()]
     assert len(found) == 50
@@ -320,7 +320,7 @@ async def test_a_runs_events_are_a_path_through_the_states(app: swf.App, monkeyp
     assert [event.type for event in events] == ["created", "leased", "started", "succeeded"]
     assert [event.epoch for event in events] == [None, 1, 1, 1]
     assert all(event.run_id == handle.id for event in events)
-    monkeypatch.setattr(client_module, "EVENT_PAGE", 1)
+    monkeypatch.setattr(looking, "EVENT_PAGE", 1)
     assert await handle.events() == events
     everyone = await app.events_since(began)
     assert [event.id for event in everyone if event.run_id == handle.id] == [event.id for event in events]

@@ -16,7 +16,7 @@ from support.door import eventually, start_python
 from support.ledger import Raw
 
 import simpleworkflow as swf
-from simpleworkflow.client import client as client_module
+from simpleworkflow.client import looking
 
 
 def define(app: swf.App) -> dict[str, swf.Workflow[Any, Any]]:
@@ -131,7 +131,7 @@ async def test_a_result_timeout_says_what_the_run_waits_for(app: swf.App) -> Non
 async def test_without_a_timeout_the_sentence_is_logged(
     app: swf.App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "EXPLAIN_AFTER", 0.05)
+    monkeypatch.setattr(looking, "EXPLAIN_AFTER", 0.05)
     handle = await app.trigger("a.nobody.v1", 1)
     with caplog.at_level(logging.WARNING, "simpleworkflow.client"):
         waiting = asyncio.create_task(handle.result())
@@ -148,7 +148,7 @@ async def test_without_a_timeout_the_sentence_is_logged(
 
 
 def test_the_sentence_is_logged_after_five_seconds() -> None:
-    assert client_module.EXPLAIN_AFTER == 5.0
+    assert looking.EXPLAIN_AFTER == 5.0
 
 
 async def test_a_waiter_that_gives_up_leaves_nothing_behind(app: swf.App) -> None:

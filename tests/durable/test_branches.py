@@ -162,7 +162,9 @@ async def test_durable_calls_in_as_completed_are_refused_with_the_way_out(app: s
 
     async with app.worker():
         said = await app.run(handler, timeout="10s")
-    assert said == ["durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"] * 2
+    assert (
+        said == ["durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"] * 2
+    )
 
 
 async def half_done(app: swf.App, old: Callable[..., Any], new: Callable[..., Any]) -> tuple[Any, Counter[str]]:

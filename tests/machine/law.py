@@ -58,6 +58,7 @@ class Run:
     worker: str | None = None
     deadline: float | None = None
     held: bool = False
+    taken_along: bool = False
     deleted: bool = False
     steps: dict[str, Step] = field(default_factory=dict)
     signals: list[Signal] = field(default_factory=list)
@@ -180,12 +181,14 @@ class Law:
 
     def finish(self, run: Run, status: Status) -> None:
         run.to(status, status.value)
+        run.taken_along = False
         parent = self.runs.get(run.parent) if run.parent else None
         if parent is not None and parent.is_open:
             self.wake(parent, FAN_OUT_WAIT if any(self.open_children(parent)) else 0.0)
         if status is not Status.SUCCEEDED:
             for child in list(self.open_children(run)):
                 self.finish(child, Status.CANCELLED)
+                child.taken_along = True
 
     def open_children(self, run: Run) -> Iterable[Run]:
         return (child for child in self.runs.values() if child.parent == run.id and child.is_open)
@@ -275,6 +278,8 @@ class Law:
         run.deadline = run.start_by = None
         run.held = False
         run.run_at = self.now
+        for child in [child for child in self.runs.values() if child.parent == run.id and child.taken_along]:
+            self.revive(child)
         return True
 
     def delete(self, run: Run) -> bool:

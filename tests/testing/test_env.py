@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.door import run_python
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status
@@ -191,3 +192,7 @@ async def test_a_stub_stands_in_for_functions_and_workflows_only(app: swf.App) -
     async with swf.testing.env(app) as env:
         with pytest.raises(swf.InvalidInput, match="stands in for"):
             env.stub("charge")
+
+
+def test_the_kit_is_there_without_pytest() -> None:
+    assert "simpleworkflow.testing" in run_python("import simpleworkflow as swf; print(swf.testing)")

@@ -27,6 +27,7 @@ BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simplewo
 IN_STEP: contextvars.ContextVar[bool] = contextvars.ContextVar("simpleworkflow_in_step", default=False)
 
 LONGEST_NAME = 200
+LONGEST_PLACE = 950
 _LONGEST_KEY = 255
 
 
@@ -53,10 +54,10 @@ class Branch:
             if step_id in self._keys:
                 raise InvalidName(f"the key {key[:40]!r} names two calls of {name}; the second would be the first")
             self._keys.add(step_id)
-            return step_id
+            return _check_length(step_id)
         number = self._uses[name]
         self._uses[name] += 1
-        return f"{self.path}{name}#{number}"
+        return _check_length(f"{self.path}{name}#{number}")
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned[coroutine_name]
@@ -79,6 +80,13 @@ def check_name(name: str, what: str = "step") -> str:
     if "#" in name or "/" in name or name.startswith("@"):
         raise InvalidName(f"{name[:40]!r} cannot name a {what}: #, / and a leading @ mark places inside a run")
     return name
+
+
+def _check_length(step_id: str) -> str:
+    if len(step_id) > LONGEST_PLACE:
+        told = f"{LONGEST_PLACE} is the most, and tasks inside tasks add up"
+        raise InvalidName(f"the place {step_id[:60]!r}… has {len(step_id)} characters; {told}")
+    return step_id
 
 
 def _check_key(key: str) -> str:

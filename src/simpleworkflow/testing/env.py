@@ -71,7 +71,7 @@ class Env:
         loop = asyncio.get_running_loop()
         deadline, hanging_since = loop.time() + PATIENCE, loop.time()
         self._worker.nudge()
-        while not await self._is_quiet(but_for_bodies=False):
+        while not await self._stays_quiet():
             if not await self._is_quiet(but_for_bodies=True):
                 hanging_since = loop.time()
             if loop.time() - hanging_since > BODY_PATIENCE:
@@ -103,6 +103,13 @@ class Env:
         self._clock.advance(max(instant - self._clock.wall(), 0) / 1_000_000)
         await self.app.perform(leases.expire(limit=SWEEP))
         await self.settle()
+
+    async def _stays_quiet(self) -> bool:
+        """A timer that has rung, or a pause that is about to be written, is not seen by one look."""
+        if not await self._is_quiet(but_for_bodies=False):
+            return False
+        await self._worker.turn()
+        return await self._is_quiet(but_for_bodies=False)
 
     async def _is_quiet(self, *, but_for_bodies: bool) -> bool:
         standing = await self.app.perform(runs.standing())

@@ -270,11 +270,12 @@ WHERE r.id = b.run_id AND r.status IN ('pending', 'leased', 'paused') AND r.held
 RETURNING id, lease_epoch
 
 -- name: revive_runs
--- An operator's retry of a finished run: attempts, crashes and deadline start anew.
+-- An operator's retry of a finished run: attempts, crashes, errors and deadline start anew; the trail keeps the story.
 -- batch: b(run_id uuid)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = r.version + 1, run_at = :now, attempt = 0, crashes = 0, deadline_at = NULL,
-    start_by = NULL, finished_at = NULL, result = NULL, held_at = NULL, hold_reason = NULL, updated_at = :now
+    start_by = NULL, finished_at = NULL, result = NULL, error = NULL, last_error = NULL, held_at = NULL,
+    hold_reason = NULL, updated_at = :now
 FROM :b
 WHERE r.id = b.run_id AND r.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') AND r.deleted_at IS NULL
 RETURNING id, lease_epoch

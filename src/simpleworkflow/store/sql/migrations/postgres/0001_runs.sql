@@ -162,6 +162,12 @@ BEGIN
       NEW.held_at := NULL;
       NEW.hold_reason := NULL;
       NEW.result := NULL;
+      NEW.error := NULL;
+      NEW.last_error := NULL;
+      -- The steps whose failure ended it are done again; their old records make room and stay for the history.
+      UPDATE workflow.workflow_step s SET status = 'superseded', step_id = s.step_id || '!' || s.lease_epoch
+      FROM json_array_elements_text(coalesce(OLD.error -> 'steps', '[]')) AS failed(step_id)
+      WHERE s.run_id = OLD.id AND s.step_id = failed.step_id AND s.status = 'failed';
       NEW.run_at := CASE WHEN NEW.run_at IS DISTINCT FROM OLD.run_at THEN NEW.run_at ELSE now() END;
     END IF;
     INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
