@@ -21,7 +21,7 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from ..model.errors import InvalidName
+from ..model.errors import InvalidName, InvalidWorkflow
 
 BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
 IN_STEP: contextvars.ContextVar[bool] = contextvars.ContextVar("simpleworkflow_in_step", default=False)
@@ -34,7 +34,7 @@ _LONGEST_KEY = 255
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "path", "root", "unordered")
+    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "needs_key", "path", "root", "unordered")
 
     def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
@@ -43,6 +43,7 @@ class Branch:
         self.lost = False
         """It was a contender of a race that another one has won: nothing more is done in it."""
         self.unordered = unordered
+        self.needs_key = False
         self._keys: set[str] = set()
         self._uses: Counter[str] = Counter()
         self._spawned: Counter[str] = Counter()
@@ -55,6 +56,8 @@ class Branch:
                 raise InvalidName(f"the key {key[:40]!r} names two calls of {name}; the second would be the first")
             self._keys.add(step_id)
             return _check_length(step_id)
+        if self.needs_key:
+            raise InvalidWorkflow(f"{name}: calls from other threads come in no order; give each a key=")
         number = self._uses[name]
         self._uses[name] += 1
         return _check_length(f"{self.path}{name}#{number}")
@@ -64,6 +67,12 @@ class Branch:
         self._spawned[coroutine_name] += 1
         path = f"{self.path}{coroutine_name}:{number}/"
         return Branch(path, parent=self, unordered=unordered or self.unordered)
+
+    def for_strangers(self) -> Branch:
+        """The same branch for calls from another thread, which come in no order: each needs a key."""
+        branch = Branch(self.path, parent=self, unordered=self.unordered)
+        branch._keys, branch.needs_key = self._keys, True
+        return branch
 
     @property
     def is_lost(self) -> bool:

@@ -165,11 +165,11 @@ class Context(_Identity):
         """Start a child run and wait for its result; RunFailed, RunCancelled or RunTimedOut when it ends otherwise."""
         return self._stage.durable.run(workflow, input, key)
 
-    def race(self, *calls: Coro[T]) -> Coro[Winner[T]]:
+    def race(self, *calls: Coro[Any]) -> Coro[Winner[Any]]:
         """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
 
         `first.index` says which, `first.value` what it returned. Decided once, the same on every replay; the others
-        are stopped.
+        are stopped (a child run that was started goes on by itself).
         """
         return self._stage.durable.race(calls)
 
@@ -262,7 +262,7 @@ class SyncContext(_Identity):
 
         return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
 
-    def race(self, *calls: Callable[[Context], Coro[T]]) -> Winner[T]:
+    def race(self, *calls: Callable[[Context], Coro[Any]]) -> Winner[Any]:
         """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""
         stage = self._stage
         return stage.block(lambda: stage.durable.race([call(Context(stage)) for call in calls]))

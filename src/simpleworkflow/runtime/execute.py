@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import functools
 import logging
 import random
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from ..model import failure, moves, payload
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, PermanentError
 from ..model.moves import Ending, Pause
 from ..model.records import History, Lease
-from .branches import BRANCH
+from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .durable import Durable
 from .registry import Workflow
@@ -111,7 +111,8 @@ class Execution(Stage):
             self._told = True
             raise ExecutionStopped
         try:
-            return asyncio.run_coroutine_threadsafe(self._from_thread(work), self._loop).result()
+            branch = self.trunk if threading.get_ident() in self.threads else self.trunk.for_strangers()
+            return asyncio.run_coroutine_threadsafe(self._from_thread(work, branch), self._loop).result()
         except concurrent.futures.CancelledError:
             raise ExecutionStopped from None
 
@@ -119,13 +120,14 @@ class Execution(Stage):
         """For calls of the App that a workflow makes: done here, as a durable call, whatever loop asks."""
         if asyncio.get_running_loop() is self._loop:
             return await work()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._from_thread(work), self._loop))
+        inside = self._from_thread(work, self.trunk)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(inside, self._loop))
 
-    async def _from_thread(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _from_thread(self, work: Callable[[], Coroutine[Any, Any, T]], branch: Branch) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._blocking.add(task)
-        BRANCH.set(self.trunk)
+        BRANCH.set(branch)
         try:
             return await work()
         finally:
@@ -223,7 +225,11 @@ class Execution(Stage):
         if self.workflow.is_async:
             return await handler(Context(self), *value)
         context = contextvars.copy_context()
-        work = functools.partial(context.run, handler, SyncContext(self), *value)
+
+        def work() -> Any:
+            self.threads.add(threading.get_ident())
+            return context.run(handler, SyncContext(self), *value)
+
         call = self._loop.run_in_executor(self.services.threads, caught, work)
         while not call.done():
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,6 +57,8 @@ class Memo:
             raise InvalidWorkflow(f"run {self._stage.lease.id} has ended; its ctx cannot be used any more")
         if self._stage.is_over:
             raise ExecutionStopped
+        if threading.get_ident() not in self._stage.threads:
+            raise InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
         if IN_STEP.get():
             raise InvalidWorkflow("a durable call inside a step: a step is one piece; call it from the workflow itself")
         branch = BRANCH.get()
@@ -111,14 +114,23 @@ class Memo:
 
     def _is_beaten(self, step_id: str) -> bool:
         """Whether another contender of the same race has won already; then nothing of this one is written."""
-        ticket = self._tickets.get(step_id)
         branch = BRANCH.get()
-        return (ticket is not None and ticket.is_lost_for(step_id)) or (branch is not None and branch.is_lost)
+        if branch is not None and branch.is_lost:
+            return True
+        while (ticket := self._tickets.get(step_id)) is not None:  # a race may be a contender of another one
+            if ticket.is_lost_for(step_id):
+                return True
+            step_id = ticket.step_id
+        return False
 
     def _claim(self, record: Record) -> Record:
-        """The first to finish takes the race along: its record and the winner's name are written together."""
-        ticket = self._tickets.get(record.step_id)
-        return record if ticket is None else replace(record, also=ticket.claim(ticket.places[record.step_id]))
+        """The first to finish takes its race along, and the races around that: all of it is written together."""
+        decided: tuple[Record, ...] = ()
+        step_id = record.step_id
+        while (ticket := self._tickets.get(step_id)) is not None and ticket.winner is None:
+            decided += ticket.claim(ticket.places[step_id])
+            step_id = ticket.step_id
+        return replace(record, also=(*record.also, *decided)) if decided else record
 
     def _encode(self, value: Any, what: str) -> str:
         return payload.encode(value, limit=self._stage.services.max_payload, what=what)

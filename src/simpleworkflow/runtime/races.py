@@ -44,6 +44,7 @@ class Ticket:
 
     def __init__(self, record: Record, places: dict[str, int], lanes: Sequence[Branch], trunk: Branch) -> None:
         self._record = record
+        self.step_id = record.step_id
         self.places = places
         self._lanes = lanes
         self._trunk = trunk
@@ -56,12 +57,16 @@ class Ticket:
     def claim(self, index: int) -> tuple[Record, ...]:
         """Decide the race; the records that say so, for those who lost too."""
         self.winner = index
-        lost = [lane for lane in self._lanes if lane is not self._lanes[index] and lane is not self._trunk]
-        for lane in lost:
-            lane.lost = True
         beaten = [place for place, contender in self.places.items() if contender != index]
         decided = replace(self._record, output=payload.encode(index))
-        return (decided, *self.find_losers(beaten, lost))
+        return (decided, *self.find_losers(beaten, self.lose(but=self._lanes[index])))
+
+    def lose(self, *, but: Branch | None = None) -> list[Branch]:
+        """Nothing more is done in the branches of these contenders."""
+        lost = [lane for lane in self._lanes if lane is not but and lane is not self._trunk]
+        for lane in lost:
+            lane.lost = True
+        return lost
 
 
 class Races(Children):
@@ -151,7 +156,12 @@ class Races(Children):
         return min(done, default=None)
 
     def _lost_waits(self, places: Sequence[str], lanes: Sequence[Branch]) -> tuple[Record, ...]:
-        """What ends the losers' waits that are on record."""
+        """What ends the losers' waits that are on record; a race that lost takes its own contenders along."""
+        places, lanes = list(places), list(lanes)
+        for place in places:
+            for inner in {ticket for ticket in self._tickets.values() if ticket.step_id == place}:
+                lanes += inner.lose()
+                places += inner.places
         waits = {step.step_id: step.kind for step in self._stage.history.steps.values() if step.status not in FINISHED}
         waits |= {record.step_id: record.kind for record in self._stage.kept.values()}
         paths = tuple(lane.path for lane in lanes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -67,6 +68,8 @@ class Stage:
         """Waits of this execution that have been put on record."""
         self.trunk = Branch()
         self._loop = asyncio.get_running_loop()
+        self.threads = {threading.get_ident()}
+        """Where durable calls may be made: the loop's own thread, and the one of a sync handler."""
         self._ended = False
         self._pause: Pause | None = None
         self._busy = 0

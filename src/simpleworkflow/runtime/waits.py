@@ -67,7 +67,7 @@ class Post:
         if wakes < self.wakes:
             return
         self.wakes = wakes
-        self._signals[:] = [signal for signal in history.signals if signal.id not in self._taken]
+        self._signals[:] = history.signals
         for wait in list(self._waits):
             if wait.child_id is not None and not wait.future.done():
                 wait.future.set_result(None)
@@ -75,16 +75,15 @@ class Post:
 
     def take(self, name: str) -> Signal | None:
         """The next signal of that name; it is consumed when the record that says so is written."""
-        signal = next((signal for signal in self._signals if signal.name == name), None)
+        waiting = (signal for signal in self._signals if signal.name == name and signal.id not in self._taken)
+        signal = next(waiting, None)
         if signal is not None:
-            self._signals.remove(signal)
             self._taken.add(signal.id)
         return signal
 
     def give_back(self, signal: Signal) -> None:
-        """It was taken by a wait that was cancelled before it could say so."""
+        """It was taken by a wait that was cancelled before it could say so; it keeps its place in the order."""
         self._taken.discard(signal.id)
-        self._signals.insert(0, signal)
         self._deliver()
 
     def _deliver(self) -> None:

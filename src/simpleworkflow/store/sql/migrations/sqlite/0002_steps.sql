@@ -119,7 +119,8 @@ FROM (
   FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, p.seq, p.tie, 0, 'TimerScheduled', p.started_at,
-         json_object('timer_id', p.place_id, 'fire_at', p.due_at)
+         json_object('timer_id', p.place_id, 'fire_at', strftime('%Y-%m-%dT%H:%M:%S', p.due_at / 1000000, 'unixepoch')
+                     || printf('.%06d', p.due_at % 1000000) || '+00:00')
   FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1, 'TimerFired', p.completed_at,
