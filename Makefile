@@ -19,7 +19,7 @@ demo: .venv/.ready ## watch orders of many steps survive two killed workers (SQL
 	@$(BIN)/python -m simpleworkflow.cli.demo
 
 test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not slow" -n 4 --dist loadgroup
 
 check: .venv/.ready ## style, types and the arrows between rooms
 	$(BIN)/ruff check .

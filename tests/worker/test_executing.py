@@ -336,7 +336,7 @@ async def test_a_thread_that_never_asked_keeps_its_result_although_it_was_held(a
         await eventually(running.is_set)
         await handle.hold()
         assert embedded._worker is not None
-        (execution,) = embedded._worker._executions.values()
+        (execution,) = embedded._worker._slots
         await eventually(lambda: execution.reason is not None, "the worker has heard of the hold")
         go_on.set()
         assert await handle.result("10s") == "done all the same"

@@ -189,10 +189,10 @@ async def test_a_run_claimed_again_while_its_old_code_still_runs_is_tracked_apar
         await eventually(lambda: entered == [1, 2], "claimed again")
         release.set()
         assert embedded._worker is not None
-        executions = embedded._worker._executions
-        await eventually(lambda: [key[1] for key in executions] == [2], "the old execution is gone, the new one known")
+        executions = embedded._worker._slots
+        await eventually(lambda: [e.lease.epoch for e in executions] == [2], "the old one is gone, the new one known")
         await handle.cancel()
-        await eventually(lambda: not executions, "and the new one hears of the cancel")
+        await eventually(lambda: not len(executions), "and the new one hears of the cancel")
 
 
 async def test_an_ending_the_database_refuses_for_good_is_held_for_an_operator(

@@ -9,7 +9,7 @@ CREATE TABLE workflow_sequence (
   last INTEGER NOT NULL,
   n    INTEGER NOT NULL
 );
-INSERT INTO workflow_sequence (one, last, n) VALUES (1, 0, 0);
+INSERT INTO workflow_sequence (one, last, n) VALUES (1, 1, 0);
 
 CREATE TABLE workflow_step (
   run_id       TEXT NOT NULL,
