@@ -11,6 +11,7 @@ clock owns them with it.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 import time
@@ -51,7 +52,8 @@ class SystemClock:
         return monotonic()
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        return asyncio.get_running_loop().call_later(seconds, callback)
+        # In a context of its own: a timer of ours is none of the code that it is set for.
+        return asyncio.get_running_loop().call_later(seconds, callback, context=contextvars.Context())
 
 
 class ManualClock:

@@ -266,7 +266,9 @@ async def test_a_timeout_of_asyncio_around_a_durable_wait_fires(app: swf.App, sp
         assert await app.run(handler, timeout="10s") == ["out of time", 1]
 
 
-async def test_branches_that_meet_in_memory_are_suspended_and_meet_again(app: swf.App) -> None:
+async def test_branches_that_meet_in_memory_stay_there_and_meet(app: swf.App) -> None:
+    """Nobody can tell whether a lock or a queue is shared with other runs, so such a run is not unwound."""
+
     @app.workflow("t.meet.v1")
     async def handler(ctx: swf.Context) -> list[Any]:
         lock, event, queue = asyncio.Lock(), asyncio.Event(), asyncio.Queue[str]()
@@ -293,10 +295,8 @@ async def test_branches_that_meet_in_memory_are_suspended_and_meet_again(app: sw
 
     async with app.worker():
         handle = await app.trigger(handler)
-        while (await until_paused(handle)).run_at is not None:
-            await asyncio.sleep(0.02)
         await handle.signal("go", "word")
-        assert await handle.result("10s") == ["held", "followed", "word", 3, 3]
+        assert await handle.result("10s") == ["held", "followed", "word", 3, 1]
 
 
 async def test_cleaning_up_runs_at_suspension_and_durable_calls_there_raise(app: swf.App) -> None:

@@ -169,7 +169,9 @@ class Law:
         if self.owns(run.id, epoch):
             for name in culprits:
                 old = run.steps.pop(name)
-                run.steps[f"{name}!{old.epoch}"] = Step(old.kind, "superseded", old.attempt, old.output, old.epoch)
+                run.steps[f"@superseded {old.epoch} {name}"] = Step(
+                    old.kind, "superseded", old.attempt, old.output, old.epoch
+                )
 
     def renew(self, run: Run, epoch: int, seconds: float) -> bool:
         if not self.owns(run.id, epoch):

@@ -186,7 +186,8 @@ class Machine(RuleBasedStateMachine):
         """Read the history, as an execution does after its claim and after a refused pause."""
         lease = self.any_lease(pick)
         run = self.law.runs[lease.id]
-        wakes, history = self.world.run(steps.reload(lease.id, lease.epoch))
+        state, history = self.world.run(steps.reload(lease.id, lease.epoch))
+        wakes = state.wakes
         assert wakes == run.wakes
         assert {name: step.status.value for name, step in history.steps.items()} == {
             name: step.status for name, step in run.steps.items() if step.status != "superseded"

@@ -104,7 +104,8 @@ async def test_a_signal_between_reading_and_pausing_refuses_the_pause(ledger: Le
     before = raw.everything()
     assert await flush(ledger, paused(lease, awaited(lease))) == [WOKEN]
     assert raw.everything() == before
-    wakes, again = await ledger.run(steps.reload(lease.id, lease.epoch))
+    state, again = await ledger.run(steps.reload(lease.id, lease.epoch))
+    wakes = state.wakes
     assert (wakes, len(again.signals)) == (1, 1)
     assert await flush(ledger, consuming(lease, again.signals[0]), paused(lease, wakes=wakes)) == [DONE, DONE]
 
@@ -414,7 +415,8 @@ async def serve(ledger: Ledger, run_id: UUID, number: int) -> list[int]:
                 if outcome == [DONE]:
                     break
                 assert outcome == [WOKEN]
-                wakes, known = await ledger.run(steps.reload(run_id, lease.epoch))
+                state, known = await ledger.run(steps.reload(run_id, lease.epoch))
+                wakes = state.wakes
         await asyncio.sleep(0)
     return read
 

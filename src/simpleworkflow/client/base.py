@@ -56,6 +56,10 @@ class Base:
                 engine = self._running = Engine(self._url, self._schema, self.settings, self._clock)
             return engine
 
+    def _home(self) -> object:
+        """Equal for Apps and workers of one and the same database."""
+        return self._engine.ledger.home
+
     def use(self, url: str) -> None:
         """Point this App at another database, before its first call."""
         if self._running is not None and not self._running.is_closed:

@@ -108,13 +108,13 @@ class Client(Control):
         if connection is not None:
             answers = await create_on(connection, self._parsed, new, self._clock)
         else:
-            if require is not None:
+            here = workflow_here(self._home)
+            if require is not None and here is None:
                 await check_served(self._engine, new[0].type, require)
-            here = workflow_here(self._parsed)
             if here is None:
                 answers = await self._engine.create(new)
-            elif options.get("idempotency_key") is None:
-                return await start_children(here, new, chosen=options.get("id") is not None)
+            elif options.get("idempotency_key") is None and options.get("id") is None:
+                return await start_children(here, new)
             else:
                 return [await remember_created(here, new[0].type, lambda: self._create_one(new[0]))]
         return [_accepted(answer) for answer in answers]

@@ -16,6 +16,7 @@ from ..runtime.hints import Hint
 from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
+from .inside import workflow_here
 from .looking import Looking
 from .request import RunId, reason_text, run_uuid
 
@@ -33,6 +34,9 @@ class Control(Looking):
 
         AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
         """
+        here = workflow_here(self._home)
+        if id is None and here is not None:
+            id = await here.call(here.durable.new_signal_id)
         signal_id = new_id() if id is None else run_uuid(id)
         text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
         await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_name(name, "signal"), text))

@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from ..clock import Clock
 from ..config import Settings
 from ..model.duration import human
-from ..model.errors import SimpleWorkflowError, StoreBusy, StoreUnavailable
+from ..model.errors import ExecutionStopped, SimpleWorkflowError, StoreBusy, StoreUnavailable
 from ..model.records import Created, NewRun
 from ..runtime.batch import MAX_WEIGHT, Batcher
 from ..runtime.hints import Hint, Hinter
+from ..runtime.stage import Stage
 from ..runtime.tasks import CURRENT
 from ..store import Ledger, open_ledger
 from ..store.migrate import Applied, Migration
@@ -97,7 +98,7 @@ class Engine:
         try:
             return inside.result()
         except concurrent.futures.CancelledError:
-            raise StoreUnavailable(CLOSED) from None
+            raise _why_cancelled() from None
         except BaseException:
             inside.cancel()
             raise
@@ -225,6 +226,13 @@ class Engine:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+
+def _why_cancelled() -> BaseException:
+    """A call that a workflow made is cancelled with its execution; any other one because the App was closed."""
+    owner = CURRENT.get()
+    stopped = isinstance(owner, Stage) and owner.reason is not None
+    return ExecutionStopped() if stopped else StoreUnavailable(CLOSED)
 
 
 def _in_event_loop() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -35,11 +36,12 @@ class RunHandle(Generic[O]):
         Raises RunFailed, RunCancelled or RunTimedOut when it ended otherwise, and ResultTimeout, whose message says
         what the run is doing, when it has not finished in time (the run goes on).
         """
-        here = workflow_here(self._client._parsed)
+        here = workflow_here(self._client._home)
         if here is not None and self.id in here.durable.types:
             awaited: O = await child_result(here, self.id, self._output_type, timeout)
             return awaited
-        run = await self._client.wait(self.id, timeout=timeout)
+        with nullcontext() if here is None else here.resting():
+            run = await self._client.wait(self.id, timeout=timeout)
         if run.status is Status.SUCCEEDED:
             what = f"result of run {run.id}"
             output: O = decode(run.result_json or "null", self._output_type, what=what)

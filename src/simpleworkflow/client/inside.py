@@ -2,8 +2,9 @@
 
 The code of a workflow runs again after every resume, and a trigger made by it must not. So inside a workflow (not
 inside one of its steps) a trigger of the same database becomes what ctx.trigger does: a child run, started once.
-Waiting for such a child gives up the slot, as ctx.run does. A trigger with an idempotency key may find a run that is
-somebody else's, so it starts no child: its answer is remembered, and the key keeps it single.
+Waiting for such a child gives up the slot, as ctx.run does. A trigger with an idempotency key or an id of the caller's
+own may find a run that is somebody else's, so it starts no child: its answer is remembered, and the key keeps it
+single. Who waits for such a run stays in memory, without a slot. A signal gets an id that is the same on every replay.
 """
 
 from __future__ import annotations
@@ -19,22 +20,21 @@ from ..model.records import Created, NewRun
 from ..runtime.branches import IN_STEP
 from ..runtime.execute import Execution
 from ..runtime.tasks import CURRENT
-from ..store.url import DatabaseURL
 
 
-def workflow_here(home: DatabaseURL) -> Execution | None:
+def workflow_here(home: Callable[[], object]) -> Execution | None:
     """The execution whose own code is calling, when its runs live in this database."""
     owner = CURRENT.get()
-    if not isinstance(owner, Execution) or IN_STEP.get() or owner.services.home != home:
+    if not isinstance(owner, Execution) or IN_STEP.get() is not None or owner.services.home != home():
         return None
     return owner
 
 
-async def start_children(here: Execution, new: Sequence[NewRun], *, chosen: bool) -> list[Created]:
-    """Start these as children; each keeps the id that the caller chose for it, if any."""
+async def start_children(here: Execution, new: Sequence[NewRun]) -> list[Created]:
+    """Start these as children."""
 
     async def start() -> list[UUID]:
-        adopted = [here.durable.adopt(one, None, chosen=one.id if chosen else None) for one in new]
+        adopted = [here.durable.adopt(one, None) for one in new]
         await asyncio.gather(*(here.durable.start(*one) for one in adopted))
         return [child.id for child, _ in adopted]
 

@@ -20,12 +20,12 @@ TRACEBACK_LIMIT = 16_000
 CAUSE_DEPTH = 5
 
 
-def describe(error: BaseException, *, permanent: bool = False) -> tuple[str, str]:
+def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, ...] = ()) -> tuple[str, str]:
     """(error as JSON text, one line for people)."""
     described = _as_dict(error, CAUSE_DEPTH)
     if permanent:
         described["permanent"] = True
-    if steps := failed_steps(error):
+    if steps := dict.fromkeys((*failed_steps(error), *also)):
         described["steps"] = list(steps)
     return payload.encode(described, what="error"), one_line(error)
 
@@ -105,14 +105,24 @@ def _clean(text: str, limit: int) -> str:
 
 
 def after_failure(
-    lease: Any, error: BaseException, policy: Retry, *, elapsed: float, chance: float, hold: bool = False
+    lease: Any,
+    error: BaseException,
+    policy: Retry,
+    *,
+    elapsed: float,
+    chance: float,
+    hold: bool = False,
+    also: tuple[str, ...] = (),
 ) -> Ending:
-    """Retry or fail: attempts and crashes together are the executions that ended badly."""
-    as_json, line = describe(error)
+    """Retry or fail: attempts and crashes together are the executions that ended badly.
+
+    `also` names steps that failed beside the one whose error is at hand: a retry does them again too.
+    """
+    as_json, line = describe(error, also=also)
     spent = lease.attempt + lease.crashes + 1
     if not policy.retries(error) or _is_settled(error):
         return moves.fail(lease, as_json, line, elapsed=elapsed)
-    clears = failed_steps(error)
+    clears = tuple(dict.fromkeys((*failed_steps(error), *also)))
     if spent >= lease.max_attempts:
         if hold:
             return moves.exhaust(lease, as_json, line, elapsed=elapsed, clears=clears)

@@ -24,11 +24,22 @@ from typing import Any
 from ..model.errors import InvalidName, InvalidWorkflow
 
 BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
-IN_STEP: contextvars.ContextVar[bool] = contextvars.ContextVar("simpleworkflow_in_step", default=False)
+IN_STEP: contextvars.ContextVar[Body | None] = contextvars.ContextVar("simpleworkflow_in_step", default=None)
 
 LONGEST_NAME = 200
 LONGEST_PLACE = 950
 _LONGEST_KEY = 255
+
+
+class Body:
+    """The body of a step while it runs. Tasks that it makes are its own: stopped with it, and nobody's when it is over,
+    since a connection pool that was opened inside a step must outlive it."""
+
+    __slots__ = ("is_over", "tasks")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.tasks: set[Any] = set()
 
 
 class Branch:
@@ -107,7 +118,7 @@ def _check_key(key: str) -> str:
 def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None:
     """The branch that a task about to be created belongs to; None when it is not part of a workflow's own code."""
     branch = context.get(BRANCH)
-    if branch is None or context.get(IN_STEP):
+    if branch is None or context.get(IN_STEP) is not None:
         return None
     maker = _maker(sys._getframe(2))
     if maker in {"wait_for", "_contend"}:
@@ -119,9 +130,13 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
 def _maker(frame: FrameType | None) -> str | None:
     """Which function of asyncio, if any of interest, is creating the task."""
     for _ in range(12):
-        if frame is None or not str(frame.f_globals.get("__name__", "")).startswith(("asyncio", __package__ or "")):
+        if frame is None or not _is_ours(str(frame.f_globals.get("__name__", ""))):
             return None
         if frame.f_code.co_name in {"wait_for", "as_completed", "_contend"}:
             return frame.f_code.co_name
         frame = frame.f_back
     return None
+
+
+def _is_ours(module: str) -> bool:
+    return module == "asyncio" or module.startswith(("asyncio.", f"{__package__}."))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DEFAULT_PRIORITY = 100
+
 _ENDINGS: dict[str, type[RunEnded]] = {Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
 
 
@@ -67,11 +69,13 @@ class Children(Steps):
             payload.decode(text, target.input_type, what=what)
         return self.adopt(NewRun(UUID(int=0), target.name, text), key)
 
-    def adopt(self, new: NewRun, key: str | None, *, chosen: UUID | None = None) -> tuple[NewRun, str]:
-        """The same for a request that is complete but for its identity, unless the caller chose one."""
+    def adopt(self, new: NewRun, key: str | None) -> tuple[NewRun, str]:
+        """The same for a request that is complete but for its identity."""
         step_id = self._enter().identify(new.type, key)
-        child_id = chosen or child_id_of(self._stage.lease.id, step_id)
+        child_id = child_id_of(self._stage.lease.id, step_id)
         child = replace(new, id=child_id, parent_id=self._stage.lease.id)
+        if new.priority == DEFAULT_PRIORITY:
+            child = replace(child, priority=self._stage.lease.priority)  # who waits for it is served like this
         self.types[child_id] = child.type
         return child, step_id
 
@@ -94,9 +98,10 @@ class Children(Steps):
 
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
         child, place = self.prepare(workflow, input, key)
-        step_id = self._enter().identify(f"{RESULT}{child.id}")
+        step_id = self._enter().identify(f"{RESULT}{child.id}", key)
 
         async def both() -> Any:
+            await self._unless_beaten(step_id)
             await self.start(child, place)
             return await self._result(step_id, child.id, getattr(workflow, "output_type", Any))
 
@@ -126,12 +131,17 @@ class Children(Steps):
 
     async def _finished_child(self, child_id: UUID, step_id: str, known: Step | None) -> Run:
         while True:
+            before = self._stage.post.wakes
             self._stage.begin_work()
             try:
                 run = await self._stage.look_up(child_id)
             finally:
                 self._stage.end_work()
-            if run is not None and run.is_finished:
+            if run is None:
+                raise RunFailed(f"child run {child_id} is gone: its row was removed", step_id=step_id)
+            if run.is_finished:
                 return run
+            if self._stage.post.wakes != before:
+                continue  # something ended while we looked; it may have been this child
             waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
             await self._wait(record=None if known else waiting, duration=None, child_id=child_id)

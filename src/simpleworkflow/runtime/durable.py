@@ -41,7 +41,7 @@ class Durable(Races):
     def is_replaying(self) -> bool:
         """Whether the calling code only repeats what an earlier execution has done."""
         branch = BRANCH.get()
-        return branch is not None and not IN_STEP.get() and self.replay.is_under_way(branch.path)
+        return branch is not None and IN_STEP.get() is None and self.replay.is_under_way(branch.path)
 
     # Time.
 
@@ -98,7 +98,7 @@ class Durable(Races):
         return await self._consume(step_id, name, signal, as_type)
 
     async def _consume(self, step_id: str, name: str, signal: Signal, as_type: Any) -> Any:
-        if self._tickets and self._is_beaten(step_id):
+        if self._is_beaten(step_id):
             self._stage.post.give_back(signal)
             await asyncio.Event().wait()
         text = signal.payload_json
@@ -124,6 +124,10 @@ class Durable(Races):
 
     def uuid(self) -> UUID:
         return uuid5(self._stage.lease.id, self._enter().identify("@uuid"))
+
+    async def new_signal_id(self) -> UUID:
+        """For a signal that this workflow sends: the same on every replay."""
+        return uuid5(self._stage.lease.id, self._enter().identify("@signal to others"))
 
     def random(self) -> float:
         return random.Random(f"{self._stage.lease.id}/{self._enter().identify('@random')}").random()

@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
+CROWDED_PAUSE = 2.0
+"""How long a waiting run that was sent away to make room stays away."""
 
 
 class Execution(Stage):
@@ -60,6 +62,9 @@ class Execution(Stage):
         self.workflow = workflow
         self.durable = Durable(self)
         self.tasks: set[asyncio.Future[Any]] = set()
+        self.ticks = 0
+        self.escaped: list[tuple[int, int, Exception]] = []
+        self._handler_waits = 0
         self._on_end = on_end
         self._on_code_over = on_code_over
         self._blocking: set[asyncio.Task[Any]] = set()
@@ -128,9 +133,11 @@ class Execution(Stage):
         assert task is not None
         self._blocking.add(task)
         BRANCH.set(branch)
+        self._handler_waits += branch is self.trunk
         try:
             return await work()
         finally:
+            self._handler_waits -= branch is self.trunk
             self._blocking.discard(task)
 
     def abandon(self) -> None:
@@ -147,7 +154,7 @@ class Execution(Stage):
         return self.reason is not None and (self.workflow.is_async or self._told)
 
     def _cancel_all(self, waited: float) -> None:
-        alive = {task for task in (self._root, *self.tasks) if task is not None and not task.done()}
+        alive = {task for task in (self._root, *self._family()) if task is not None and not task.done()}
         if not alive:
             return
         for task in alive:
@@ -155,7 +162,11 @@ class Execution(Stage):
         pause = min(CANCEL_AGAIN * 2 ** min(waited / CANCEL_AGAIN / 4, 4.0), 1.0)
         if waited <= STUBBORN_AFTER < waited + pause:
             log.warning("run %s (%s) has not stopped %ds after it was asked to", self.lease.id, self.lease.type, waited)
-        self._loop.call_later(pause, self._cancel_all, waited + pause)
+        self._loop.call_later(pause, self._cancel_all, waited + pause, context=contextvars.Context())
+
+    def _family(self) -> list[asyncio.Future[Any]]:
+        """The tasks of the workflow's own code, and those of its step bodies that are under way."""
+        return [*self.tasks, *(task for body in self.bodies for task in body.tasks)]
 
     def _root_done(self, task: asyncio.Task[Ending | Pause | None]) -> None:
         if self._deadline is not None:
@@ -171,15 +182,19 @@ class Execution(Stage):
         self._close(ending, 0.0)
 
     def _close(self, ending: Ending | Pause | None, waited: float) -> None:
-        """What was interrupted is handed over only when all of its code has stopped; the rest is written at once."""
-        alive = self.reason is not None and not all(work.done() for work in (*self.tasks, *self._bodies))
-        if not (alive and self.reason in {Stop.SUSPEND, Stop.DRAIN, Stop.HELD}):
-            self._end(ending)
+        """What will be executed again is handed over when all of its code has stopped; an end is written at once."""
+        alive = not all(work.done() for work in (*self._family(), *self._threads))
+        if alive and waited == 0.0 and self.reason is None:
+            self._cancel_all(0.0)  # what the code left behind ends with it
+        goes_on = isinstance(ending, Pause) or (ending is not None and not ending.status.is_terminal)
+        if not (alive and goes_on):
+            self._end(self._pause() if isinstance(ending, Pause) else ending)
         if not alive:
             self._code_over()
         elif not self._abandoned:
             pause = min(max(waited, 0.002), 0.1)
-            self._loop.call_later(pause, self._close, None if self.reason is Stop.LOST else ending, waited + pause)
+            ending = None if self.reason is Stop.LOST else ending
+            self._loop.call_later(pause, self._close, ending, waited + pause, context=contextvars.Context())
 
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self._ended:
@@ -252,25 +267,35 @@ class Execution(Stage):
         assert error is not None
         log.info("run %s (%s) failed: %s", self.lease.id, self.lease.type, type(error).__name__)
         hold = self.workflow.on_exhausted == "hold"
+        siblings = _failed_beside(error, self.escaped)
         return failure.after_failure(
-            self.lease, error, self.workflow.retry, elapsed=self.elapsed, chance=random.random(), hold=hold
+            self.lease,
+            error,
+            self.workflow.retry,
+            elapsed=self.elapsed,
+            chance=random.random(),
+            hold=hold,
+            also=tuple(step for one in siblings for step in failure.failed_steps(one)),
         )
 
     def _stopped_ending(self) -> Ending | Pause | None:
         if self.reason is Stop.SUSPEND:
-            return self._pause
+            return self._pause()
         if self.reason is Stop.LOST:
             return None
         if self.reason is Stop.DEADLINE:
             error, line = failure.failure("RunTimedOut", "its deadline passed while it was running")
             return moves.overrun(self.lease, error, line, elapsed=self.elapsed)
-        return moves.release(self.lease, elapsed=self.elapsed)
+        delay = CROWDED_PAUSE if self.reason is Stop.CROWDED else 0.0
+        return moves.release(self.lease, elapsed=self.elapsed, delay=delay)
 
     def only_waits(self) -> bool:
         # The root of a sync handler waits for its thread, which is blocked in a durable call: the others tell.
+        if not self.workflow.is_async and not self._handler_waits:
+            return False  # its own thread is at work
         everyone = self.tasks if self.workflow.is_async else self.tasks - {self._root}
         tasks = [task for task in everyone if isinstance(task, asyncio.Task)]
-        return only_waits(tasks, self.waits, self._loop)
+        return only_waits(tasks, self.waits, self._loop, self)
 
     async def heartbeat(self, lease: float) -> None:
         if not await self.apart(self.services.prolong(self.lease, lease)):
@@ -293,6 +318,13 @@ class Execution(Stage):
             except concurrent.futures.TimeoutError:
                 if self._abandoned:
                     raise ExecutionStopped from None
+
+
+def _failed_beside(error: BaseException, escaped: list[tuple[int, int, Exception]]) -> list[Exception]:
+    """The errors of tasks that failed while the one lived whose error ended the run: gather raises only the first."""
+    culprits = set(failure.failed_steps(error))
+    births = [born for born, _, one in escaped if culprits & set(failure.failed_steps(one))]
+    return [one for _, end, one in escaped if births and end > min(births)]
 
 
 def _nothing(_: Execution) -> None:

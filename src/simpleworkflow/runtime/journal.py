@@ -12,7 +12,10 @@ it, and the entry is tried again apart from the others until the lock is gone.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from collections import Counter
 from collections.abc import Callable
+from uuid import UUID
 
 from ..model.errors import StoreBusy
 from ..model.moves import Ending, Outcome, Pause, Record
@@ -35,6 +38,9 @@ class Journal:
         self._capacity = capacity
         self._on_room = on_room
         self._pending = 0
+        self._stuck: Counter[UUID] = Counter()
+        """Entries that met a locked row, or stand behind one, by run."""
+        self._late: set[asyncio.Future[Outcome]] = set()
         self._shards: list[Batcher[Entry, Outcome]] = [
             Batcher(self._flush, limit=BATCH, patient=True, name=f"journal-{shard}", weigh=_weight)
             for shard in range(FLUSHERS)
@@ -52,7 +58,10 @@ class Journal:
         """The future ends when the entry is durable, or known not to be ours any more."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pending += 1
-        self._submit(self._shards[entry.run_id.int % FLUSHERS], entry, outcome)
+        if entry.run_id in self._stuck:
+            self._try_later(entry, outcome)  # behind what the same run could not write yet
+        else:
+            self._submit(self._shards[entry.run_id.int % FLUSHERS], entry, outcome)
         return outcome
 
     def _submit(self, batcher: Batcher[Entry, Outcome], entry: Entry, outcome: asyncio.Future[Outcome]) -> None:
@@ -60,10 +69,12 @@ class Journal:
 
     def _flushed(self, entry: Entry, outcome: asyncio.Future[Outcome], done: asyncio.Future[Outcome]) -> None:
         if not done.cancelled() and done.exception() is None and done.result() is Outcome.BUSY:
-            loop = asyncio.get_running_loop()
-            loop.call_later(LOCKED_PAUSE, self._submit, self._locked, entry, outcome)
+            self._try_later(entry, outcome)
             return
         self._pending -= 1
+        if outcome in self._late:
+            self._late.discard(outcome)
+            self._stuck -= Counter([entry.run_id])
         if done.cancelled():
             outcome.cancel()
         elif (error := done.exception()) is not None:
@@ -71,6 +82,13 @@ class Journal:
         else:
             outcome.set_result(done.result())
         self._on_room()
+
+    def _try_later(self, entry: Entry, outcome: asyncio.Future[Outcome]) -> None:
+        if outcome not in self._late:
+            self._late.add(outcome)
+            self._stuck[entry.run_id] += 1
+        loop, context = asyncio.get_running_loop(), contextvars.Context()
+        loop.call_later(LOCKED_PAUSE, self._submit, self._locked, entry, outcome, context=context)
 
     async def drain(self, timeout: float) -> bool:
         """Flush everything; False when the database did not let us in time."""
@@ -97,17 +115,25 @@ class Journal:
         """Without waiting for rows that somebody has locked: endings together, everything else one by one."""
         endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
         if len(entries) > max(len(endings), 1):
-            return [outcome for one in entries for outcome in await self._flush_free([one], True)]
+            return await self._flush_each(entries)
         operation = leases.settle_free(endings) if endings else steps.flush(entries)
         operation.repeated, operation.impatient = True, True
         try:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
             # A parent or a child is locked: find out whose, one by one.
-            if len(entries) == 1:
-                return [Outcome.BUSY]
-            return [outcome for one in entries for outcome in await self._flush_free([one], True)]
+            return [Outcome.BUSY] if len(entries) == 1 else await self._flush_each(entries)
         self._tell(entries)
+        return outcomes
+
+    async def _flush_each(self, entries: list[Entry]) -> list[Outcome]:
+        """One by one; what follows a locked entry of the same run waits behind it."""
+        outcomes: list[Outcome] = []
+        locked: set[UUID] = set()
+        for entry in entries:
+            outcomes += [Outcome.BUSY] if entry.run_id in locked else await self._flush_free([entry], True)
+            if outcomes[-1] is Outcome.BUSY:
+                locked.add(entry.run_id)
         return outcomes
 
     def _tell(self, entries: list[Entry]) -> None:

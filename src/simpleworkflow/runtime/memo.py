@@ -59,7 +59,7 @@ class Memo:
             raise ExecutionStopped
         if threading.get_ident() not in self._stage.threads:
             raise InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
-        if IN_STEP.get():
+        if IN_STEP.get() is not None:
             raise InvalidWorkflow("a durable call inside a step: a step is one piece; call it from the workflow itself")
         branch = BRANCH.get()
         if branch is None:
@@ -96,11 +96,9 @@ class Memo:
 
     async def _write(self, record: Record) -> None:
         """Returns when the record is durable; never when the run is no longer ours, or the race is lost."""
-        if self._tickets:
-            if self._is_beaten(record.step_id):
-                await asyncio.Event().wait()
-            if record.status in FINISHED:
-                record = self._claim(record)
+        await self._unless_beaten(record.step_id)
+        if self._tickets and record.status in FINISHED:
+            record = self._claim(record)
         self._stage.begin_work()
         try:
             outcome = await asyncio.shield(self._stage.write(record))
@@ -110,7 +108,13 @@ class Memo:
             self._stage.lose()
             await asyncio.Event().wait()
         if record.status in FINISHED:
+            self._stage.kept.pop(record.step_id, None)
             self.replay.is_new(record.step_id)
+
+    async def _unless_beaten(self, step_id: str) -> None:
+        """Returns at once, or never when another contender of the same race was first."""
+        if self._is_beaten(step_id):
+            await asyncio.Event().wait()
 
     def _is_beaten(self, step_id: str) -> bool:
         """Whether another contender of the same race has won already; then nothing of this one is written."""

@@ -12,8 +12,9 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -23,8 +24,7 @@ from ..clock import Clock, Timer
 from ..model.errors import ExecutionStopped
 from ..model.moves import Outcome, Pause, Record
 from ..model.records import History, Lease, Run
-from ..store.url import DatabaseURL
-from .branches import Branch
+from .branches import Body, Branch
 from .stop import Stop
 from .tasks import caught
 from .waits import Post, Wait, resolve, soonest
@@ -47,11 +47,15 @@ class Services:
     prolong: Callable[[Lease, float], Coroutine[Any, Any, bool]]
     write: Callable[[Record], asyncio.Future[Outcome]]
     look_up: Callable[[UUID], asyncio.Future[Run | None]]
+    is_fresh: Callable[[Lease], bool]
+    """Whether the lease cannot have ended yet, by this machine's own clock."""
+    confirm: Callable[[Lease], Coroutine[Any, Any, bool]]
+    """Ask the database whether the lease still holds, and prolong it."""
     max_payload: int
     on_resident: Callable[[], None]
     """A run has come to rest in memory: there is a slot more."""
-    home: DatabaseURL
-    """The database that the runs live in."""
+    home: object
+    """What is equal for ledgers of one and the same database."""
 
 
 class Stage:
@@ -71,12 +75,13 @@ class Stage:
         self.threads = {threading.get_ident()}
         """Where durable calls may be made: the loop's own thread, and the one of a sync handler."""
         self._ended = False
-        self._pause: Pause | None = None
+        self._suspended: tuple[int, list[Wait]] | None = None
         self._busy = 0
         self._naps = 0
         self.limited = 0
         """Step bodies under way that have a timeout."""
-        self._bodies: set[asyncio.Future[Any]] = set()
+        self.bodies: set[Body] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
         self._looking: asyncio.Handle | None = None
         self.is_resident = False
         """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
@@ -150,9 +155,36 @@ class Stage:
             return function()
 
         body = self._loop.run_in_executor(self.services.step_threads, caught, unless_over)
-        self._bodies.add(body)
-        body.add_done_callback(self._bodies.discard)
+        self._threads.add(body)
+        body.add_done_callback(self._thread_over)
         return body
+
+    def _thread_over(self, thread: asyncio.Future[Any]) -> None:
+        self._threads.discard(thread)
+        self.look_again()
+
+    async def confirm(self) -> None:
+        """Returns while the lease is surely ours; after a freeze the database is asked, and a loss never returns."""
+        if self.services.is_fresh(self.lease):
+            return
+        self.begin_work()
+        try:
+            ours = await asyncio.shield(self.apart(self.services.confirm(self.lease)))
+        finally:
+            self.end_work()
+        if not ours:
+            self.lose()
+            await asyncio.Event().wait()
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """The code waits for something of somebody else: it stays in memory and leaves its slot to others."""
+        self.is_resident = True
+        self.services.on_resident()
+        try:
+            yield
+        finally:
+            self.is_resident = False
 
     def apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Work of ours on behalf of user code: it is no task of the run."""
@@ -183,23 +215,30 @@ class Stage:
     def look_again(self, pause: float = 0.0) -> None:
         """Something has changed: perhaps all that is left to do is wait."""
         if self.waits and not self.is_over and self._looking is None:
-            self._looking = self._loop.call_later(pause, self._suspend_if_idle, pause)
+            self._looking = self._loop.call_later(pause, self._suspend_if_idle, pause, context=contextvars.Context())
 
     def _suspend_if_idle(self, pause: float) -> None:
         self._looking = None
         if self.is_over or not self.waits or self._busy:
             return
-        if not self.only_waits():
+        # A thread that outlived its step cannot be unwound: the pause could not be written, and the run would be deaf.
+        if self._threads or not self.only_waits():
             if pause >= SETTLED and not self.is_resident:
                 self.is_resident = True
                 self.services.on_resident()
             self.look_again(min(max(pause * 2, 0.001), 1.0))
             return
-        records = tuple(replace(w.record, due_in=self.left(w)) for w in self.waits if w.record is not None)
-        due = soonest(self.left(wait) for wait in self.waits)
-        self._pause = Pause(self.lease.id, self.lease.epoch, self.post.wakes, due, self.elapsed, records)
+        self._suspended = self.post.wakes, list(self.waits)
         self.reason = Stop.SUSPEND
         self.unwind()
+
+    def _pause(self) -> Pause:
+        """Made when the code is unwound: however long that took, what is due is due when it was."""
+        assert self._suspended is not None
+        wakes, waits = self._suspended
+        records = tuple(replace(w.record, due_in=self.left(w)) for w in waits if w.record is not None)
+        due = soonest(self.left(wait) for wait in waits)
+        return Pause(self.lease.id, self.lease.epoch, wakes, due, self.elapsed, records)
 
     def only_waits(self) -> bool:
         raise NotImplementedError

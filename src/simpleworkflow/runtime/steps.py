@@ -18,7 +18,7 @@ from ..model import failure, payload
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
-from .branches import IN_STEP
+from .branches import IN_STEP, Body
 from .memo import Memo
 from .step import CURRENT_STEP, Call, StepInfo, resolve
 
@@ -101,8 +101,12 @@ class Steps(Memo):
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
         lease = self._stage.lease
         info = StepInfo(call.name, lease.id, f"{lease.id}:{step_id}", lease.epoch, attempt)
-        marks = IN_STEP.set(True), CURRENT_STEP.set(info)
+        await self._unless_beaten(step_id)
+        await self._stage.confirm()
+        body = Body()
+        marks = IN_STEP.set(body), CURRENT_STEP.set(info)
         limited = 0 if call.options.timeout is None else 1
+        self._stage.bodies.add(body)
         self._stage.begin_work()
         self._stage.limited += limited
         try:
@@ -111,6 +115,8 @@ class Steps(Memo):
             value = await self._thread_body(call, args, kwargs, step_id)
             return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
+            body.is_over = True
+            self._stage.bodies.discard(body)
             self._stage.limited -= limited
             self._stage.end_work()
             CURRENT_STEP.reset(marks[1])

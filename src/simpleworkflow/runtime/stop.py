@@ -12,4 +12,5 @@ class Stop(Enum):
     HELD = "held"
     DRAIN = "drain"
     DEADLINE = "deadline"
+    CROWDED = "crowded"
     SUSPEND = "suspend"

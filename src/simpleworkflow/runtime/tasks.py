@@ -11,11 +11,15 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from .branches import BRANCH, branch_of_new_task
+from .branches import BRANCH, IN_STEP, branch_of_new_task
 
 
 class Owner(Protocol):
     tasks: set[asyncio.Future[Any]]
+    ticks: int
+    """Counts births and failures of tasks: tells which of them lived at the same time."""
+    escaped: list[tuple[int, int, Exception]]
+    """(birth, end, error) of the tasks that failed."""
 
 
 CURRENT: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("simpleworkflow_execution", default=None)
@@ -28,29 +32,37 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:
         context = kwargs.get("context")
         owner = CURRENT.get() if context is None else context.get(CURRENT)
-        if owner is not None:
-            context = contextvars.copy_context() if context is None else context
-            branch = branch_of_new_task(coro, context)
-            if branch is not None:
-                kwargs["context"] = context
-                context.run(BRANCH.set, branch)
-            if asyncio.iscoroutine(coro):
-                coro = _contained(coro)
+        if owner is None:
+            return asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
+        context = contextvars.copy_context() if context is None else context
+        body = context.get(IN_STEP)
+        branch = branch_of_new_task(coro, context)
+        if branch is not None:
+            kwargs["context"] = context
+            context.run(BRANCH.set, branch)
+        if asyncio.iscoroutine(coro):
+            coro = _contained(coro, owner)
         task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
-        if owner is not None:
-            owner.tasks.add(task)
-            task.add_done_callback(owner.tasks.discard)
+        if body is None or not body.is_over:
+            family = owner.tasks if body is None else body.tasks
+            family.add(task)
+            task.add_done_callback(family.discard)
         return task
 
     loop.set_task_factory(factory)
 
 
-async def _contained(coro: Coroutine[Any, Any, Any]) -> Any:
+async def _contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
     """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
+    born = owner.ticks = owner.ticks + 1
     try:
         return await coro
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"a task of the workflow raised {error!r}") from error
+    except Exception as error:
+        owner.ticks += 1
+        owner.escaped.append((born, owner.ticks, error))
+        raise
 
 
 def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:

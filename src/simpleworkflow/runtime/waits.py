@@ -3,7 +3,8 @@
 A run that only waits gives up its slot and its memory: its code is unwound and started again, from its history, when
 something happens. That is allowed only when no step body and no durable write is in flight and every one of its tasks
 is blocked on a durable wait or on other tasks of the same run. Anything else that is awaited, a socket, a real timer,
-keeps the run resident: unwinding it would lose what it waits for.
+keeps the run resident: unwinding it would lose what it waits for. So does a lock or a queue, since nobody can tell
+whether it is shared with other runs.
 
 The danger is news on their way. A task that is done tells its parent by a callback, a turn of the loop later; who looks
 in between sees a parent that waits and a child that is over, and would put a decided run to sleep. So asyncio's own
@@ -20,8 +21,8 @@ from uuid import UUID
 
 from ..model.moves import Record
 from ..model.records import History, Signal
-
-_MEMORY_ONLY = ("asyncio.locks", "asyncio.queues")
+from .branches import IN_STEP
+from .tasks import CURRENT
 
 
 def resolve(future: asyncio.Future[Any]) -> None:
@@ -68,6 +69,7 @@ class Post:
             return
         self.wakes = wakes
         self._signals[:] = history.signals
+        self._taken &= {signal.id for signal in history.signals}
         for wait in list(self._waits):
             if wait.child_id is not None and not wait.future.done():
                 wait.future.set_result(None)
@@ -99,12 +101,19 @@ def soonest(dues: Iterable[float | None]) -> float | None:
     return min((due for due in dues if due is not None), default=None)
 
 
-def only_waits(tasks: Collection[asyncio.Task[Any]], waits: Collection[Wait], loop: asyncio.AbstractEventLoop) -> bool:
+def only_waits(
+    tasks: Collection[asyncio.Task[Any]],
+    waits: Collection[Wait],
+    loop: asyncio.AbstractEventLoop,
+    owner: object = None,
+) -> bool:
     """Whether every one of these tasks is blocked on a durable wait or on the others."""
     futures: set[asyncio.Future[Any]] = {wait.future for wait in waits}
     alive = {task for task in tasks if not task.done()}
     inside = futures | alive
-    return bool(futures) and all(_is_blocked(task, inside) for task in alive) and not _has_timer(loop, alive)
+    return (
+        bool(futures) and all(_is_blocked(task, inside) for task in alive) and not _has_timer(loop, owner or object())
+    )
 
 
 def _is_blocked(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
@@ -141,7 +150,7 @@ def _has_news(futures: Collection[Any], counter: str, counted: Callable[[int], i
 
 
 def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
-    """Whether the innermost await is one of asyncio's own in-memory meeting places, or asyncio.wait on our own."""
+    """Whether the innermost await is asyncio.wait or a TaskGroup on our own."""
     innermost: Any = task.get_coro()
     while isinstance(innermost, CoroutineType) and isinstance(innermost.cr_await, CoroutineType):
         innermost = innermost.cr_await
@@ -157,13 +166,18 @@ def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) ->
     if module == "asyncio.taskgroups":
         group = innermost.cr_frame.f_locals.get("self")
         return not any(task.done() for task in getattr(group, "_tasks", ()))
-    return bool(module in _MEMORY_ONLY)
+    return False
 
 
-def _has_timer(loop: asyncio.AbstractEventLoop, family: set[asyncio.Task[Any]]) -> bool:
-    """Whether an `asyncio.timeout` runs for one of the tasks: it exists in memory only and must not be lost."""
+def _has_timer(loop: asyncio.AbstractEventLoop, owner: object) -> bool:
+    """Whether the code has set a timer (asyncio.timeout, call_later): it exists in memory only and must not be lost.
+
+    Timers of ours live in contexts of their own, and those that step bodies left behind are none of the workflow's.
+    """
     for handle in getattr(loop, "_scheduled", ()):
-        owner = getattr(getattr(handle, "_callback", None), "__self__", None)
-        if not handle.cancelled() and isinstance(owner, asyncio.Timeout) and getattr(owner, "_task", None) in family:
+        context = getattr(handle, "_context", None)
+        if context is None or handle.cancelled() or context.get(CURRENT) is not owner:
+            continue
+        if context.get(IN_STEP) is None:
             return True
     return False

@@ -14,7 +14,7 @@ from ..model.errors import MissingMigration
 from . import migrate
 from .migrate import Applied, Migration
 from .protocol import Driver, Operation
-from .url import DatabaseURL, parse_url
+from .url import MEMORY, DatabaseURL, parse_url
 
 T = TypeVar("T")
 
@@ -30,6 +30,11 @@ class Ledger:
     def clock(self) -> Clock:
         """What tells how much time has passed here; a test may own it."""
         return self._clock
+
+    @property
+    def home(self) -> object:
+        """Equal for ledgers of one and the same database; memory is shared by twins only."""
+        return self.url if self.url.target != MEMORY else self._driver.home
 
     @property
     def has_lateral(self) -> bool:

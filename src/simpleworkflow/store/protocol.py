@@ -103,6 +103,11 @@ class Driver(Protocol):
     has_lateral: bool
     """One claim statement can walk many lanes; without it they are walked one by one."""
 
+    @property
+    def home(self) -> object:
+        """The same for all drivers that reach the same data."""
+        ...
+
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         """Run the operation to its end, repeating it as needed until the timeout; then StoreUnavailable."""
         ...

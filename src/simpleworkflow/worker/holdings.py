@@ -44,6 +44,11 @@ class Holdings:
         with self._guard:
             return [h.lease for h in self._held.values() if now - h.renewed >= h.lease.lease_seconds / 3]
 
+    def is_fresh(self, lease: Lease) -> bool:
+        """Whether the lease cannot have ended yet, by this machine's own clock."""
+        holding = self._held.get(lease.id)
+        return holding is not None and monotonic() - holding.renewed < lease.lease_seconds
+
     def all(self) -> list[Lease]:
         with self._guard:
             return [holding.lease for holding in self._held.values()]

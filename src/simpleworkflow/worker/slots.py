@@ -16,6 +16,7 @@ from uuid import UUID
 from ..model.records import Lease
 from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
+from ..runtime.stop import Stop
 
 MOST_RESIDENT = 10
 """Runs in memory, waiting ones included, for each slot."""
@@ -60,6 +61,13 @@ class Slots:
         present = len(self._executions)
         resident = sum(execution.is_resident for execution in self._executions.values())
         return min(self._concurrency - present + resident, MOST_RESIDENT * self._concurrency - present)
+
+    def make_room(self) -> None:
+        """When waiting runs fill the memory, the oldest goes back: it may wait for one that needs a slot."""
+        if len(self._executions) >= MOST_RESIDENT * self._concurrency:
+            resident = (execution for execution in self._executions.values() if execution.is_resident)
+            if (oldest := next(resident, None)) is not None:
+                oldest.stop(Stop.CROWDED)
 
     def room_by_type(self, workflows: Iterable[Workflow[Any, Any]], taken: Sequence[Lease] = ()) -> dict[str, int]:
         """How many more runs of each capped type may start."""

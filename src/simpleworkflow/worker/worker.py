@@ -125,8 +125,10 @@ class Worker:
             write=self._journal.write,
             look_up=looking_up(self._ledger).submit,
             max_payload=self._settings.max_payload,
+            is_fresh=self._holdings.is_fresh,
+            confirm=self._confirm,
             on_resident=self._wake.set,
-            home=self._ledger.url,
+            home=self._ledger.home,
         )
         await introduce(self._ledger, self._claimer, self.identity, self._stopping)
         self._renewer.start()
@@ -161,6 +163,7 @@ class Worker:
             slots = self._slots.free
             free = min(slots, self._journal.room)
             self._lacks_room = free < slots
+            self._slots.make_room()
             taken: list[Lease] = []
             sent = monotonic()
             if free > 0:
@@ -207,7 +210,7 @@ class Worker:
         except Exception as error:
             log.warning("%d runs are handed back, their histories cannot be read: %s", len(resumed), error)
             for lease in resumed:
-                self._settle(lease, moves.release(lease, elapsed=None))
+                self._settle(lease, moves.release(lease, elapsed=None, delay=1.0))
             return [lease for lease in taken if lease.is_fresh]
 
     def _receive(self, lease: Lease, sent: float, history: History | None) -> None:
@@ -282,23 +285,24 @@ class Worker:
     async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
         try:
-            wakes, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
+            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
         except Exception as error:
             log.warning("run %s is handed back, its history cannot be read: %s", lease.id, error)
             self._settle(lease, moves.release(lease, elapsed=None))
             return
-        if self._stopping.is_set():
-            self._settle(lease, moves.release(lease, elapsed=None))
+        if self._stopping.is_set() or state.held or not state.owned:
+            self._settle(lease, moves.release(lease, elapsed=None))  # lost: that says so, and acknowledges a cancel
             return
         passed = self._clock.passed() - started
         left = None if lease.deadline_in is None else lease.deadline_in - passed
         claimed = lease.claimed_at + timedelta(seconds=passed)
-        self._begin(replace(lease, wakes=wakes, claimed_at=claimed, deadline_in=left), history)
+        self._begin(replace(lease, wakes=state.wakes, claimed_at=claimed, deadline_in=left), history)
 
     async def _tell_news(self, execution: Execution) -> None:
         try:
             lease = execution.lease
-            execution.post.hear(*await self._ledger.run(steps.reload(lease.id, lease.epoch)))
+            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
+            execution.post.hear(state.wakes, history)
         except Exception as error:
             log.debug("news for run %s must wait: %s", execution.lease.id, error)
 
@@ -315,6 +319,14 @@ class Worker:
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
             self._loop.create_task(hasten_undo(self._ledger, self._hinter, lease))
+
+    async def _confirm(self, lease: Lease) -> bool:
+        """After a silence longer than the lease: does it still hold?"""
+        sent = monotonic()
+        (state,) = await self._ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)]))
+        if state.renewed:
+            self._holdings.renewed(lease.id, sent)
+        return state.owned
 
     async def _prolong(self, lease: Lease, seconds: float) -> bool:
         return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
@@ -375,6 +387,10 @@ class Worker:
         await self._ledger.close()
 
     async def _drain(self) -> None:
+        """Running code may finish; what only waits can do so elsewhere."""
+        for execution in self._slots:
+            if execution.is_idle():
+                execution.stop(Stop.DRAIN)
         waits = [asyncio.ensure_future(self._slots.empty.wait()), asyncio.ensure_future(self._hurry.wait())]
         await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -79,6 +79,10 @@ class PostgresDriver:
     def __repr__(self) -> str:
         return f"<PostgresDriver {self._url}>"
 
+    @property
+    def home(self) -> object:
+        return self._url
+
     def twin(self) -> PostgresDriver:
         return PostgresDriver(self._url, pool=self._size)
 

@@ -59,6 +59,10 @@ class SqliteDriver:
     def __repr__(self) -> str:
         return f"<SqliteDriver {self._path}>"
 
+    @property
+    def home(self) -> object:
+        return self._engine
+
     def twin(self) -> SqliteDriver:
         return SqliteDriver(self._path, self._clock, _engine=self._here())
 

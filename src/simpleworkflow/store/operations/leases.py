@@ -169,7 +169,7 @@ def settle_free(endings: Sequence[Ending]) -> Steps[list[Outcome]]:
     ordered = sorted(endings, key=lambda ending: ending.run_id)
     done = yield from _settling("settle_free", ordered)
     left = [(e.run_id, e.epoch) for e in ordered if (e.run_id, e.epoch) not in done]
-    states = (yield from _lease_states(left)) if left else []
+    states = (yield from lease_states(left)) if left else []
     busy = {(state.id, state.epoch) for state in states if state.owned}
     outcomes = yield from _outcomes(endings, done, True)
     return [
@@ -184,17 +184,17 @@ def renew(leases: Sequence[tuple[UUID, int, float]]) -> Steps[list[Renewal]]:
     rows = sorted(leases)
     renewed = yield query("renew_leases", b=[(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows])
     prolonged = {row["run_id"] for row in renewed}
-    states = yield from _lease_states([(run_id, epoch) for run_id, epoch, _ in rows])
+    states = yield from lease_states([(run_id, epoch) for run_id, epoch, _ in rows])
     return [state._replace(renewed=state.owned and state.id in prolonged) for state in states]
 
 
 @reading
 def check_leases(leases: Sequence[tuple[UUID, int]]) -> Steps[list[Renewal]]:
     """The same news without prolonging anything."""
-    return (yield from _lease_states(list(leases)))
+    return (yield from lease_states(list(leases)))
 
 
-def _lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+def lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
     rows = yield query("lease_states", b=leases)
     known = {
         (row["id"], row["epoch"]): Renewal(row["id"], row["epoch"], bool(row["owned"]), bool(row["held"]), row["wakes"])

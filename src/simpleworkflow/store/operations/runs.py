@@ -125,7 +125,7 @@ def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
     culprits = yield from _ended_below(run_ids)
     yield query("lock_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
     rows = yield query("get_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
-    steps = [(row["id"], step) for row in rows if _can_open(row) for step in steps_of(row["error_json"])]
+    steps = [(row["id"], step) for row in rows if _is_failed(row) for step in steps_of(row["error_json"])]
     if steps:
         yield query("clear_steps", b=steps)
     children = [row["id"] for row in rows if row["id"] in culprits and row["parent_id"] and _is_failed(row)]
@@ -141,7 +141,7 @@ def _ended_below(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
     while level:
         rows = yield query("get_runs", b=sorted({(run_id,) for run_id in level}))
         rows = [row for row in rows if _can_open(row)]
-        waits = [step for row in rows for step in steps_of(row["error_json"])]
+        waits = [step for row in rows if _is_failed(row) for step in steps_of(row["error_json"])]
         below = {child for step in waits if (child := child_of(step)) is not None}
         ended = sorted((row["id"],) for row in rows)
         below |= {row["id"] for row in (yield query("cancelled_with_parent", b=ended))} if ended else set()

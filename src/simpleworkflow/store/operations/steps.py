@@ -16,7 +16,7 @@ from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, SimpleWorkflowError
 from ...model.moves import Ending, Outcome, Pause, Record
-from ...model.records import Happening, History, Signal, Step
+from ...model.records import Happening, History, Renewal, Signal, Step
 from ...model.states import EventType, Status, StepKind, StepStatus
 from ..protocol import Operation, Row, Steps, query, reading, transaction
 from . import leases
@@ -42,11 +42,11 @@ def _histories(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
 
 
 @reading
-def reload(run_id: UUID, epoch: int) -> Steps[tuple[int, History]]:
-    """(wake counter, history) of one run; the counter first, so that no later wake is taken for seen."""
-    rows = yield query("lease_states", b=[(run_id, epoch)])
+def reload(run_id: UUID, epoch: int) -> Steps[tuple[Renewal, History]]:
+    """(state of the lease, history) of one run; the wake counter first, so that no later wake is taken for seen."""
+    (state,) = yield from leases.lease_states([(run_id, epoch)])
     histories = yield from _histories([run_id])
-    return (rows[0]["wakes"] if rows else 0), histories[run_id]
+    return state, histories[run_id]
 
 
 @reading
@@ -83,7 +83,7 @@ def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outco
     keys = sorted({(entry.run_id, entry.epoch) for entry in entries})
     held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=keys))}
     mine = [entry for entry in entries if (entry.run_id, entry.epoch) in held]
-    yield from _write_records([entry for entry in mine if isinstance(entry, Record)])
+    yield from _write_records([entry for entry in mine if isinstance(entry, Record)], repeated)
     done: set[int] = {id(entry) for entry in mine if isinstance(entry, Record)}
     endings = [entry for entry in mine if isinstance(entry, Ending)]
     if endings:
@@ -105,10 +105,13 @@ def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outco
     return (yield from _after_ambiguity(entries, answers)) if repeated else answers
 
 
-def _write_records(records: Sequence[Record]) -> Steps[None]:
+def _write_records(records: Sequence[Record], repeated: bool) -> Steps[None]:
     if not records:
         return
     records = [one for record in records for one in (record, *record.also)]
+    told = [record for record in records if record.told is not None]
+    if told and repeated:
+        told = yield from _not_told_yet(told)
     children = [record.child for record in records if record.child is not None]
     if children:
         answers = yield from create_rows(children)
@@ -119,7 +122,6 @@ def _write_records(records: Sequence[Record]) -> Steps[None]:
     if emitted:
         yield query("insert_outbox", e=_outbox_rows(emitted))
     yield from _record([_record_row(record) for record in _last_of_each(records)])
-    told = [record for record in records if record.told is not None]
     if told:
         yield query("log_events", e=[(r.run_id, EventType.STEP_RETRIED, r.epoch, r.told) for r in told])
     consumed = [(record.signal_id, record.step_id) for record in records if record.signal_id is not None]
@@ -128,6 +130,13 @@ def _write_records(records: Sequence[Record]) -> Steps[None]:
     cleared = sorted({(record.run_id,) for record in records if record.clears_suspicion})
     if cleared:
         yield query("progress_runs", b=cleared)
+
+
+def _not_told_yet(told: Sequence[Record]) -> Steps[list[Record]]:
+    """The first try of this flush may have committed; what it recorded, it has also told."""
+    histories = yield from _histories([record.run_id for record in told])
+    known = {(run_id, step.step_id): step.attempt for run_id, h in histories.items() for step in h.steps.values()}
+    return [record for record in told if known.get((record.run_id, record.step_id), 0) < record.attempt]
 
 
 def _record(rows: list[tuple[Any, ...]]) -> Steps[None]:

@@ -42,7 +42,8 @@ SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.el
 FROM :b
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
-    completed_at = excluded.completed_at, due_at = coalesce(s.due_at, excluded.due_at),
+    completed_at = excluded.completed_at,
+    due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
     done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
     output = excluded.output, error = excluded.error
 WHERE s.completed_at IS NULL OR s.kind = 'publish'

@@ -43,7 +43,9 @@ FROM :b
 WHERE true
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
-    completed_at = excluded.completed_at, due_at = coalesce(workflow_step.due_at, excluded.due_at),
+    completed_at = excluded.completed_at,
+    due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at
+                  ELSE coalesce(workflow_step.due_at, excluded.due_at) END,
     done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN excluded.seq END,
     output = excluded.output, error = excluded.error
 WHERE workflow_step.completed_at IS NULL OR workflow_step.kind = 'publish'
@@ -53,7 +55,7 @@ WHERE workflow_step.completed_at IS NULL OR workflow_step.kind = 'publish'
 -- stays for the history.
 -- batch: b(run_id uuid, step_id text)
 UPDATE workflow.workflow_step AS s
-SET status = 'superseded', step_id = s.step_id || '!' || s.lease_epoch
+SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
 FROM :b WHERE s.run_id = b.run_id AND s.step_id = b.step_id AND s.status = 'failed'
 
 -- name: insert_outbox

@@ -242,7 +242,8 @@ BEGIN
       NEW.error := NULL;
       NEW.last_error := NULL;
       -- The steps whose failure ended it are done again; their old records make room and stay for the history.
-      UPDATE workflow.workflow_step s SET status = 'superseded', step_id = s.step_id || '!' || s.lease_epoch
+      UPDATE workflow.workflow_step s 
+      SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
       FROM json_array_elements_text(coalesce(OLD.error -> 'steps', '[]')) AS failed(step_id)
       WHERE s.run_id = OLD.id AND s.step_id = failed.step_id AND s.status = 'failed';
       NEW.run_at := CASE WHEN NEW.run_at IS DISTINCT FROM OLD.run_at THEN NEW.run_at ELSE now() END;

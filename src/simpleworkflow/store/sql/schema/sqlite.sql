@@ -307,10 +307,10 @@ FROM workflow_event;
 
 CREATE VIEW workflow_history AS
 WITH head AS NOT MATERIALIZED (
-  SELECT s.rowid AS tie, s.*, substr(s.step_id, 1, instr(s.step_id, '#') - 1) AS head,
-         CASE s.status WHEN 'superseded' THEN substr(s.step_id, 1, length(s.step_id) - length('!' || s.lease_epoch))
-           ELSE s.step_id END AS place_id
-  FROM workflow_step s),
+  SELECT s.*, substr(s.place_id, 1, instr(s.place_id, '#') - 1) AS head
+  FROM (SELECT s.rowid AS tie, s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch))
+                                      ELSE s.step_id END AS place_id
+        FROM workflow_step s) AS s),
 piece AS NOT MATERIALIZED (
   SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
                 ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name

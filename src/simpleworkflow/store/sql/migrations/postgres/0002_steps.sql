@@ -79,11 +79,11 @@ CREATE INDEX outbox_event_unpublished ON workflow.outbox_event (id) WHERE publis
 -- written later sorts later, because every writer holds the lock of the run's row.
 CREATE VIEW workflow.workflow_history AS
 WITH piece AS NOT MATERIALIZED (
-  SELECT s.*, CASE s.status WHEN 'superseded' THEN left(s.step_id, -length('!' || s.lease_epoch))
-                ELSE s.step_id END AS place_id,
-         CASE s.kind WHEN 'result' THEN s.input #>> '{}'
-           ELSE substring(s.step_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
-  FROM workflow.workflow_step s)
+  SELECT s.*, CASE s.kind WHEN 'result' THEN s.input #>> '{}'
+                ELSE substring(s.place_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
+  FROM (SELECT s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch::text))
+                      ELSE s.step_id END AS place_id
+        FROM workflow.workflow_step s) AS s)
 SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.phase) AS idx,
        l.event_type, l.happened_at AS "timestamp", l.details
 FROM (
