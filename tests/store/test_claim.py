@@ -224,7 +224,7 @@ async def every_lane(ledger: Ledger, spans: list[Span], limit: int) -> list[Lane
     found: list[Lane] = []
     after: Lane | None = START
     while after is not None:
-        page, after = await ledger.run(leases.find_lanes(spans, after, limit))
+        page, after, _ = await ledger.run(leases.find_lanes(spans, after, limit))
         found += page
     return found
 

@@ -190,7 +190,7 @@ async def test_an_empty_batch_creates_nothing(ledger: Ledger) -> None:
 
 async def test_a_bare_insert_is_a_complete_trigger(ledger: Ledger, raw: Raw) -> None:
     raw.sql("INSERT INTO workflow.workflow_run (type, payload) VALUES (?, ?)", TYPE, '{"from":"sql"}')
-    ((lane,), _) = await ledger.run(leases.find_lanes([EVERYTHING], Lane("", -1), 10))
+    ((lane,), _, _) = await ledger.run(leases.find_lanes([EVERYTHING], Lane("", -1), 10))
     assert lane == (TYPE, 100)
     (lease,) = await claim(ledger)
     assert lease.payload == '{"from":"sql"}'

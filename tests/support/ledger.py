@@ -167,7 +167,7 @@ async def get(ledger: Ledger, run_id: UUID) -> Run:
 
 
 async def lanes(ledger: Ledger, *spans: tuple[str, str], **rest: Any) -> list[Lane]:
-    found, _ = await ledger.run(leases.find_lanes(spans or (EVERYTHING,), START, 1000, **rest))
+    found, _, _ = await ledger.run(leases.find_lanes(spans or (EVERYTHING,), START, 1000, **rest))
     return found
 
 

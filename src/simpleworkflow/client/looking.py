@@ -14,7 +14,8 @@ from ..model.duration import Duration, seconds
 from ..model.errors import InvalidFilter, ResultTimeout, RunNotFound, StoreUnavailable
 from ..model.names import span_of_prefix
 from ..model.payload import decode
-from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
+from ..model.records import Count, Event, Happening, Run, Signal, Step, WorkerInfo
+from ..model.states import Status
 from ..store.operations import events, runs, steps, workers
 from .asking import finishes_within
 from .base import Base
@@ -137,7 +138,12 @@ class Looking(Base):
         run = await self.get(run_id)
         definitions = await self._engine.run(workers.definitions([run.type]))
         now = from_micros((self._clock or SystemClock()).wall())
-        return explain_run(run, await self.workers(), now=now, is_enabled=all(d.is_enabled for d in definitions))
+        waits: list[Step] = []
+        if run.status is Status.PAUSED:
+            history = (await self._engine.run(steps.load([run.id])))[run.id]
+            waits = [step for step in history.steps.values() if step.completed_at is None]
+        is_enabled = all(d.is_enabled for d in definitions)
+        return explain_run(run, await self.workers(), now=now, is_enabled=is_enabled, waits=waits)
 
     async def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""

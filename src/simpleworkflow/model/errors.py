@@ -70,6 +70,11 @@ class PayloadError(SimpleWorkflowError, ValueError):
 class InvalidInput(SimpleWorkflowError, ValueError):
     """That JSON does not fit the annotated type."""
 
+    def __init__(self, message: str | None = None, *, step_id: str = "") -> None:
+        super().__init__(message)
+        self.step_id = step_id
+        """Where a workflow received it as a signal."""
+
 
 class MissingExtra(SimpleWorkflowError, ImportError):
     """An optional package is missing."""
@@ -110,9 +115,13 @@ class NotRunnable(SimpleWorkflowError):
 class RunEnded(SimpleWorkflowError):
     """The run ended without a result."""
 
-    def __init__(self, message: str | None = None, *, run: Any = None, step_id: str = "") -> None:
+    def __init__(
+        self, message: str | None = None, *, run: Any = None, step_id: str = "", error: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.run = run
+        self.error: dict[str, Any] = error or (run.error if run is not None and run.error else {})
+        """What the run recorded of its failure: type, message, traceback, cause."""
         self.step_id = step_id
         """Where a workflow waited for this run as its child."""
 

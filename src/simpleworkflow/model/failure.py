@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import moves, payload
-from .errors import RetryAfter, RunEnded, SignalTimeout, StepFailed
+from .errors import InvalidInput, RetryAfter, RunEnded, SignalTimeout, StepFailed
 from .moves import Ending
 from .retry import Retry
 
@@ -42,9 +42,9 @@ def failed_steps(error: BaseException) -> tuple[str, ...]:
     return tuple(dict.fromkeys(origin.step_id for origin in _origins(error, CAUSE_DEPTH) if origin.step_id))
 
 
-def _origins(error: BaseException, depth: int) -> Iterator[StepFailed | RunEnded | SignalTimeout]:
+def _origins(error: BaseException, depth: int) -> Iterator[StepFailed | RunEnded | SignalTimeout | InvalidInput]:
     """The error itself, what it was raised from on purpose, and the members of a group; not what was merely at hand."""
-    if isinstance(error, StepFailed | RunEnded | SignalTimeout):
+    if isinstance(error, StepFailed | RunEnded | SignalTimeout | InvalidInput):
         yield error
         return
     inner = [*(error.exceptions if isinstance(error, BaseExceptionGroup) else ()), error.__cause__]
@@ -64,6 +64,8 @@ def _is_settled(error: BaseException) -> bool:
 def one_line(error: BaseException) -> str:
     message = _text(error)
     kind = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        message = f"{message}: {one_line(error.exceptions[0])}"
     return _clean(f"{kind}: {message}" if message else kind, 500).replace("\n", " ")
 
 

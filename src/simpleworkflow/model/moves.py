@@ -131,6 +131,8 @@ class Record:
     """(type, payload) of an event for the outbox."""
     told: str | None = None
     """What the audit trail should say of a failed attempt."""
+    cancels: tuple[UUID, ...] = ()
+    """Children that nobody waits for any more."""
     also: tuple[Record, ...] = ()
     """Records of the same run that are written with this one or not at all."""
     clears_suspicion: bool = False

@@ -68,7 +68,9 @@ class Branch:
             self._keys.add(step_id)
             return _check_length(step_id)
         if self.needs_key:
-            raise InvalidWorkflow(f"{name}: calls from other threads come in no order; give each a key=")
+            raise InvalidWorkflow(
+                f"{name}: calls from other threads come in no order; give each a key (swf.step(key=…))"
+            )
         number = self._uses[name]
         self._uses[name] += 1
         return _check_length(f"{self.path}{name}#{number}")

@@ -18,6 +18,7 @@ from ..model.errors import InvalidInput, RunCancelled, RunEnded, RunFailed, RunT
 from ..model.names import RESULT, check_type
 from ..model.records import NewRun, Run, Step
 from ..model.states import Status, StepKind, StepStatus
+from .memo import durable
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Children(Steps):
         super().__init__(stage)
         self.types: dict[UUID, str] = {}
         """The children of this run that its code has asked for."""
+        self._awaited: dict[str, UUID] = {}
+        """Children that live for one call of ctx.run, by the place of that call."""
+        self._started: set[UUID] = set()
 
     def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
         """(the child, the place that starts it): everything but the start itself."""
@@ -85,6 +89,7 @@ class Children(Steps):
 
     async def start(self, child: NewRun, step_id: str) -> None:
         self._enter()
+        self._started.add(child.id)
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
         output = payload.encode(str(child.id))
@@ -92,13 +97,16 @@ class Children(Steps):
             self._record(step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child)
         )
 
+    @durable
     def child_result(self, child_id: UUID, as_type: Any) -> Coroutine[Any, Any, Any]:
         step_id = self._enter().identify(f"{RESULT}{child_id}")
         return self._at(step_id, self._result(step_id, child_id, as_type))
 
+    @durable
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
         child, place = self.prepare(workflow, input, key)
         step_id = self._enter().identify(f"{RESULT}{child.id}", key)
+        self._awaited[step_id] = child.id
 
         async def both() -> Any:
             await self._unless_beaten(step_id)
@@ -116,14 +124,16 @@ class Children(Steps):
             run = await self._finished_child(child_id, step_id, known)
             succeeded = run.status is Status.SUCCEEDED
             output = (run.result_json or "null") if succeeded else None
-            error = None if succeeded else payload.encode({"status": run.status, "message": run.last_error})
+            told = {"status": run.status, "message": run.last_error, "error": _brief(run.error)}
+            error = None if succeeded else payload.encode(told)
             status = StepStatus.SUCCEEDED if succeeded else StepStatus.FAILED
             story = {"input": self._type(child_id), "output": output, "error": error}
             await self._write(self._record(step_id, StepKind.RESULT, status, **story))
         if error is not None:
-            told = payload.decode(error)
-            kind = _ENDINGS.get(str(told.get("status")), RunFailed)
-            raise kind(f"child run {child_id} {told.get('status')}: {told.get('message')}", step_id=step_id)
+            story = payload.decode(error)
+            kind = _ENDINGS.get(str(story.get("status")), RunFailed)
+            message = f"child run {child_id} {story.get('status')}: {story.get('message')}"
+            raise kind(message, step_id=step_id, error=story.get("error"))
         return payload.decode(output or "null", as_type, what=f"result of run {child_id}")
 
     def _type(self, child_id: UUID) -> str:
@@ -145,3 +155,8 @@ class Children(Steps):
                 continue  # something ended while we looked; it may have been this child
             waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
             await self._wait(record=None if known else waiting, duration=None, child_id=child_id)
+
+
+def _brief(error: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A child's error as its parent keeps it; the whole story stays with the child."""
+    return None if error is None else {key: error[key] for key in ("type", "module", "message") if key in error}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 from uuid import UUID
 
 from ..model.duration import Duration, seconds
+from ..model.errors import InvalidWorkflow
 from ..model.records import Lease
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Context(_Identity):
     def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]:
         """Start a child run on any worker that serves its type; it is started once, however often this code runs."""
         durable = self._stage.durable
+        if durable.is_refused:
+            return durable.refuse()
         child, place = durable.prepare(workflow, input, key)
 
         async def started() -> ChildHandle[Any]:
@@ -169,7 +172,7 @@ class Context(_Identity):
         """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
 
         `first.index` says which, `first.value` what it returned. Decided once, the same on every replay; the others
-        are stopped (a child run that was started goes on by itself).
+        are stopped, and a child run that ctx.run had started for it is cancelled.
         """
         return self._stage.durable.race(calls)
 
@@ -265,6 +268,8 @@ class SyncContext(_Identity):
     def race(self, *calls: Callable[[Context], Coro[Any]]) -> Winner[Any]:
         """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""
         stage = self._stage
+        if not all(callable(call) for call in calls):
+            raise InvalidWorkflow("in a plain def, race takes functions: ctx.race(lambda c: c.sleep('1h'), …)")
         return stage.block(lambda: stage.durable.race([call(Context(stage)) for call in calls]))
 
     def emit(self, event_type: str, data: Any = None, /) -> None:

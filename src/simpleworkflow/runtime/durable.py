@@ -13,15 +13,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from uuid import UUID, uuid5
 
-from ..model import payload
+from ..model import failure, payload
 from ..model.duration import Duration, human, seconds
-from ..model.errors import InvalidWorkflow, SignalTimeout
+from ..model.errors import InvalidInput, InvalidWorkflow, SignalTimeout
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, check_name
+from .memo import durable
 from .races import Races
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class Durable(Races):
 
     # Time.
 
+    @durable
     def sleep(self, duration: Duration) -> Coroutine[Any, Any, None]:
         branch = self._enter()
         length = seconds(duration, what="sleep")
         step_id = branch.identify("@sleep")
         return self._at(step_id, self._sleep(step_id, length))
 
+    @durable
     def sleep_until(self, instant: datetime) -> Coroutine[Any, Any, None]:
         branch = self._enter()
         if not isinstance(instant, datetime) or instant.utcoffset() is None:
@@ -71,6 +74,7 @@ class Durable(Races):
 
     # Signals.
 
+    @durable
     def wait_for_signal(self, name: str, as_type: Any, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
         branch = self._enter()
         limit = None if timeout is None else seconds(timeout, what="timeout")
@@ -84,6 +88,8 @@ class Durable(Races):
             return payload.decode(known.output_json or "null", as_type, what=f"signal {name}")
         told = f"no signal {name!r} came" + ("" if limit is None else f" within {human(limit)}")
         if known is not None and known.status is StepStatus.FAILED:
+            if known.error_json is not None:
+                raise InvalidInput(payload.decode(known.error_json).get("message"), step_id=step_id)
             raise SignalTimeout(told, step_id=step_id)
         left = limit
         if known is not None:
@@ -102,13 +108,24 @@ class Durable(Races):
             self._stage.post.give_back(signal)
             await asyncio.Event().wait()
         text = signal.payload_json
+        try:
+            value = payload.decode(text, as_type, what=f"signal {name}")
+        except InvalidInput as error:
+            await self._reject(step_id, signal, error)
         await self._write(
             self._record(step_id, StepKind.SIGNAL, StepStatus.SUCCEEDED, output=text, signal_id=signal.id)
         )
-        return payload.decode(text, as_type, what=f"signal {name}")
+        return value
+
+    async def _reject(self, step_id: str, signal: Signal, error: InvalidInput) -> NoReturn:
+        """It is consumed, and the wait has failed: a retry of the run waits for another one."""
+        told, _ = failure.failure("InvalidInput", str(error))
+        await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, error=told, signal_id=signal.id))
+        raise InvalidInput(str(error), step_id=step_id) from error
 
     # Values.
 
+    @durable
     def now(self) -> Coroutine[Any, Any, datetime]:
         step_id = self._enter().identify("@now")
         return self._at(step_id, self._now(step_id))
@@ -132,6 +149,7 @@ class Durable(Races):
     def random(self) -> float:
         return random.Random(f"{self._stage.lease.id}/{self._enter().identify('@random')}").random()
 
+    @durable
     def remember(self, name: str, work: Callable[[], Coro[Any]], as_type: Any) -> Coro[Any]:
         """Work of ours whose outcome is kept: done once, unless a crash comes between it and its record."""
         step_id = self._enter().identify(f"@{name}")
@@ -153,6 +171,7 @@ class Durable(Races):
 
     # Telling others.
 
+    @durable
     def emit(self, event_type: str, data: Any) -> Coroutine[Any, Any, None]:
         branch = self._enter()
         text = self._encode(data, f"event {event_type}")
@@ -164,6 +183,7 @@ class Durable(Races):
         if self._recorded(step_id, StepKind.EMIT) is None:
             await self._write(self._record(step_id, StepKind.EMIT, StepStatus.SUCCEEDED, emits=(event_type, text)))
 
+    @durable
     def publish(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
         """One row per branch and name, written over: progress is what it is now, not a history."""
         branch = self._enter()

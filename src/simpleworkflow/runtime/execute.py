@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
+REFUSAL_PAUSE = 0.01
 CROWDED_PAUSE = 2.0
 """How long a waiting run that was sent away to make room stays away."""
 
@@ -65,6 +66,7 @@ class Execution(Stage):
         self.ticks = 0
         self.escaped: list[tuple[int, int, Exception]] = []
         self._handler_waits = 0
+        self._refusals = threading.Event()
         self._on_end = on_end
         self._on_code_over = on_code_over
         self._blocking: set[asyncio.Task[Any]] = set()
@@ -114,6 +116,7 @@ class Execution(Stage):
         """For sync handlers: run a durable call on the worker's loop and block this thread until it returns."""
         if self.reason is not None:
             self._told = True
+            self._refusals.wait(REFUSAL_PAUSE)  # whoever catches everything and tries again does so slowly
             raise ExecutionStopped
         try:
             branch = self.trunk if threading.get_ident() in self.threads else self.trunk.for_strangers()
@@ -258,10 +261,15 @@ class Execution(Stage):
         return result
 
     def _output(self, result: Any) -> str:
+        what = f"result of {self.lease.type}"
         try:
-            return payload.encode(result, limit=self.services.max_payload, what=f"result of {self.lease.type}")
+            text = payload.encode(result, limit=self.services.max_payload, what=what)
+            payload.decode(text, self.workflow.output_type, what=what)
         except PayloadError as error:
             raise PermanentError(f"its result cannot be stored: {error}") from error
+        except InvalidInput as error:
+            raise PermanentError(f"its result does not fit its annotation: {error}") from error
+        return text
 
     def _failed(self, error: BaseException | None) -> Ending:
         assert error is not None

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import Counter
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from ..model.errors import StoreBusy
@@ -38,9 +38,8 @@ class Journal:
         self._capacity = capacity
         self._on_room = on_room
         self._pending = 0
-        self._stuck: Counter[UUID] = Counter()
-        """Entries that met a locked row, or stand behind one, by run."""
-        self._late: set[asyncio.Future[Outcome]] = set()
+        self._lines: dict[UUID, deque[int]] = {}
+        """Entries that met a locked row, and those of the same run behind them, in their order."""
         self._shards: list[Batcher[Entry, Outcome]] = [
             Batcher(self._flush, limit=BATCH, patient=True, name=f"journal-{shard}", weigh=_weight)
             for shard in range(FLUSHERS)
@@ -58,8 +57,9 @@ class Journal:
         """The future ends when the entry is durable, or known not to be ours any more."""
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pending += 1
-        if entry.run_id in self._stuck:
-            self._try_later(entry, outcome)  # behind what the same run could not write yet
+        if entry.run_id in self._lines:
+            self._lines[entry.run_id].append(id(entry))  # behind what the same run could not write yet
+            self._try_later(entry, outcome)
         else:
             self._submit(self._shards[entry.run_id.int % FLUSHERS], entry, outcome)
         return outcome
@@ -72,9 +72,7 @@ class Journal:
             self._try_later(entry, outcome)
             return
         self._pending -= 1
-        if outcome in self._late:
-            self._late.discard(outcome)
-            self._stuck -= Counter([entry.run_id])
+        self._leave_line(entry)
         if done.cancelled():
             outcome.cancel()
         elif (error := done.exception()) is not None:
@@ -84,11 +82,30 @@ class Journal:
         self._on_room()
 
     def _try_later(self, entry: Entry, outcome: asyncio.Future[Outcome]) -> None:
-        if outcome not in self._late:
-            self._late.add(outcome)
-            self._stuck[entry.run_id] += 1
         loop, context = asyncio.get_running_loop(), contextvars.Context()
         loop.call_later(LOCKED_PAUSE, self._submit, self._locked, entry, outcome, context=context)
+
+    def _stand_in_line(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+        """At once, not when callers hear of it: the next batch may hold later entries of the same runs."""
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            if outcome is Outcome.BUSY:
+                line = self._lines.setdefault(entry.run_id, deque())
+                if id(entry) not in line:
+                    line.append(id(entry))
+            else:
+                self._leave_line(entry)
+
+    def _leave_line(self, entry: Entry) -> None:
+        line = self._lines.get(entry.run_id)
+        if line is not None and id(entry) in line:
+            line.remove(id(entry))
+            if not line:
+                del self._lines[entry.run_id]
+
+    def _is_next(self, entry: Entry) -> bool:
+        """Whether no earlier entry of the same run is waiting for its row."""
+        line = self._lines.get(entry.run_id)
+        return line is None or line[0] == id(entry)
 
     async def drain(self, timeout: float) -> bool:
         """Flush everything; False when the database did not let us in time."""
@@ -102,6 +119,8 @@ class Journal:
             batcher.abandon()
 
     async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
+        if self._lines and not all(self._is_next(entry) for entry in entries):
+            return await self._flush_each(entries)
         operation = steps.flush(entries)
         operation.repeated, operation.impatient = repeated, True
         try:
@@ -114,7 +133,7 @@ class Journal:
     async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
         """Without waiting for rows that somebody has locked: endings together, everything else one by one."""
         endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
-        if len(entries) > max(len(endings), 1):
+        if len(entries) > max(len(endings), 1) or not all(map(self._is_next, entries)):
             return await self._flush_each(entries)
         operation = leases.settle_free(endings) if endings else steps.flush(entries)
         operation.repeated, operation.impatient = True, True
@@ -122,18 +141,22 @@ class Journal:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
             # A parent or a child is locked: find out whose, one by one.
-            return [Outcome.BUSY] if len(entries) == 1 else await self._flush_each(entries)
+            if len(entries) > 1:
+                return await self._flush_each(entries)
+            outcomes = [Outcome.BUSY]
+        self._stand_in_line(entries, outcomes)
         self._tell(entries)
         return outcomes
 
     async def _flush_each(self, entries: list[Entry]) -> list[Outcome]:
         """One by one; what follows a locked entry of the same run waits behind it."""
         outcomes: list[Outcome] = []
-        locked: set[UUID] = set()
         for entry in entries:
-            outcomes += [Outcome.BUSY] if entry.run_id in locked else await self._flush_free([entry], True)
-            if outcomes[-1] is Outcome.BUSY:
-                locked.add(entry.run_id)
+            if self._is_next(entry):
+                outcomes += await self._flush_free([entry], True)
+            else:
+                self._stand_in_line([entry], [Outcome.BUSY])
+                outcomes.append(Outcome.BUSY)
         return outcomes
 
     def _tell(self, entries: list[Entry]) -> None:
@@ -146,6 +169,7 @@ class Journal:
             self._hinter.tell(Hint.READY)
         if any(ending.has_parent for ending in endings):
             self._hinter.tell(Hint.CONTROL)
+            self._hinter.tell(Hint.READY)
 
 
 def _weight(entry: Entry) -> int:

@@ -8,11 +8,12 @@ does not return at all.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -31,12 +32,26 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 T = TypeVar("T")
+P = ParamSpec("P")
+M = TypeVar("M", bound="Memo")
+Coro = Coroutine[Any, Any, T]
 
 log = logging.getLogger("simpleworkflow.execute")
 
 IN_MEMORY = 1.0
 """Delays shorter than this stay in memory: unwinding and resuming would cost more than it frees."""
 FINISHED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
+
+
+def durable(method: Callable[Concatenate[M, P], Coro[T]]) -> Callable[Concatenate[M, P], Coro[T]]:
+    """A call of user code. When the execution is being stopped it raises, but never without a turn of the loop in
+    between: code that catches everything and tries again must not freeze the worker."""
+
+    @functools.wraps(method)
+    def call(self: M, /, *args: P.args, **kwargs: P.kwargs) -> Coro[T]:
+        return self.refuse() if self.is_refused else method(self, *args, **kwargs)
+
+    return call
 
 
 class Memo:
@@ -50,6 +65,14 @@ class Memo:
         self._tickets: dict[str, Ticket] = {}
         """The races under way, by the places of their contenders."""
         self._warned = False
+
+    @property
+    def is_refused(self) -> bool:
+        return self._stage.is_over and not self._stage.has_ended
+
+    async def refuse(self) -> Any:
+        await asyncio.sleep(0)
+        raise ExecutionStopped
 
     def _enter(self) -> Branch:
         """The branch of the caller, or a sentence that says why there is none."""

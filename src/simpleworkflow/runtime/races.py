@@ -14,14 +14,15 @@ import contextvars
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from ..model import payload
-from ..model.errors import InvalidWorkflow
+from ..model.errors import InvalidWorkflow, NonDeterminismError
 from ..model.moves import Record
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, Branch
 from .children import Children
-from .memo import FINISHED
+from .memo import FINISHED, durable
 from .replay import path_of
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class Ticket:
         self._lanes = lanes
         self._trunk = trunk
         self.winner: int | None = None
+        self.find_children: Callable[[Sequence[str]], tuple[UUID, ...]] = lambda _: ()
         self.find_losers: Callable[[Sequence[str], Sequence[Branch]], tuple[Record, ...]] = lambda *_: ()
 
     def is_lost_for(self, step_id: str) -> bool:
@@ -58,8 +60,26 @@ class Ticket:
         """Decide the race; the records that say so, for those who lost too."""
         self.winner = index
         beaten = [place for place, contender in self.places.items() if contender != index]
-        decided = replace(self._record, output=payload.encode(index))
-        return (decided, *self.find_losers(beaten, self.lose(but=self._lanes[index])))
+        losers = self.find_losers(beaten, self.lose(but=self._lanes[index]))
+        winner = payload.encode({"index": index, "place": self.place_of(index)})
+        decided = replace(self._record, output=winner, cancels=self.find_children(beaten))
+        return (decided, *losers)
+
+    def place_of(self, index: int) -> str:
+        """What a contender is known by, also when the code around it has changed."""
+        direct = (place for place, contender in self.places.items() if contender == index)
+        return next(direct, self._lanes[index].path)
+
+    def winner_of(self, output: str | None) -> int:
+        """Who had won, by the record."""
+        known = payload.decode(output or "null")
+        places = [self.place_of(index) for index in range(len(self._lanes))]
+        if known["place"] not in places:
+            raise NonDeterminismError(
+                f"{self.step_id} was won by {known['place']}, which is no contender any more; "
+                "the code of a run under way has changed"
+            )
+        return places.index(known["place"])
 
     def lose(self, *, but: Branch | None = None) -> list[Branch]:
         """Nothing more is done in the branches of these contenders."""
@@ -70,6 +90,7 @@ class Ticket:
 
 
 class Races(Children):
+    @durable
     def race(self, calls: Sequence[Call[T]]) -> Call[Winner[T]]:
         branch = self._enter()
         if not calls or not all(asyncio.iscoroutine(call) for call in calls) or len(set(map(id, calls))) < len(calls):
@@ -87,9 +108,13 @@ class Races(Children):
         self._enter()
         places = {self._places[call]: index for index, call in enumerate(calls) if call in self._places}
         known = self._recorded(step_id, StepKind.RACE)
-        index = self._finished_before(places) if known is None else int(payload.decode(known.output_json or "0"))
         ticket = Ticket(self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED), places, lanes, branch)
-        ticket.find_losers = self._lost_waits
+        try:
+            index = self._finished_before(places) if known is None else ticket.winner_of(known.output_json)
+        except NonDeterminismError:
+            self._dismiss(calls)
+            raise
+        ticket.find_losers, ticket.find_children = self._lost_waits, self._lost_children
         if index is not None:
             for place in places:
                 self.replay.passed(place)
@@ -154,6 +179,11 @@ class Races(Children):
         steps = self._stage.history.steps
         done = [index for place, index in places.items() if place in steps and steps[place].status in FINISHED]
         return min(done, default=None)
+
+    def _lost_children(self, places: Sequence[str]) -> tuple[UUID, ...]:
+        """Children that were started by calls of ctx.run which have lost: nobody will ask for them again."""
+        children = (self._awaited[place] for place in places if place in self._awaited)
+        return tuple(child for child in children if child in self._started)
 
     def _lost_waits(self, places: Sequence[str], lanes: Sequence[Branch]) -> tuple[Record, ...]:
         """What ends the losers' waits that are on record; a race that lost takes its own contenders along."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,13 @@ from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from .branches import IN_STEP, Body
-from .memo import Memo
+from .memo import Memo, durable
 from .step import CURRENT_STEP, Call, StepInfo, resolve
 
 if TYPE_CHECKING:
     from .stage import Stage
+
+log = logging.getLogger("simpleworkflow.execute")
 
 LONGEST_INPUT = 16_384
 """Characters of a step's arguments that are worth keeping for people to look at."""
@@ -35,6 +38,7 @@ class Steps(Memo):
         self._stragglers: dict[str, asyncio.Future[Any]] = {}
         """Threads of steps that ran out of time."""
 
+    @durable
     def step(self, first: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         branch = self._enter()
         call, args = resolve(first, rest)
@@ -44,6 +48,8 @@ class Steps(Memo):
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._enter()
         known = self._recorded(step_id, StepKind.STEP)
+        if known is not None and known.input_json is not None:
+            self._compare(step_id, known.input_json, _seen(args, kwargs))
         if known is not None and known.status is StepStatus.SUCCEEDED:
             return _decode(call, known.output_json or "null")
         if known is not None and known.status is StepStatus.FAILED:
@@ -68,6 +74,15 @@ class Steps(Memo):
             story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.SUCCEEDED, output=output, **story))
             return value
+
+    def _compare(self, step_id: str, recorded: str, now: str | None) -> None:
+        """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
+        if now is not None and not payload.same_json(recorded, now):
+            lease = self._stage.lease
+            log.warning(
+                "run %s (%s): step %s is on record with other arguments; the recorded output is returned",
+                lease.id, lease.type, step_id,
+            )  # fmt: skip
 
     async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> None:
         """Returns when it is time for another attempt; raises StepFailed when there is none."""

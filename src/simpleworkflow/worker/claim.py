@@ -50,6 +50,8 @@ class Claimer:
         self._lanes: list[Lane] = []
         self._cursor = _START
         self._looked = 0.0
+        self.next_due = float("inf")
+        """Seconds from the last look until the next run that was not due yet."""
         self._served: dict[int, str] = {}
         self._served_suspects: dict[int, str] = {}
 
@@ -89,7 +91,7 @@ class Claimer:
         for _ in range(MAX_PAGES):
             if not spans or after is None:
                 break
-            lanes, after = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES, suspects=True))
+            lanes, after, _ = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES, suspects=True))
             lanes = [lane for lane in lanes if room.get(lane.type, 1) > 0]
             if lanes:
                 return await self._take(self._in_turn(lanes, self._served_suspects), 1, suspects=True)
@@ -101,9 +103,11 @@ class Claimer:
             self._lanes = []
             return
         lanes: list[Lane] = []
+        self.next_due = float("inf")
         after = self._cursor
         for _ in range(MAX_PAGES):
-            found, last = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES))
+            found, last, coming = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES))
+            self.next_due = min(self.next_due, coming)
             lanes += [lane for lane in found if lane not in lanes]
             if last is None and after == _START:
                 break

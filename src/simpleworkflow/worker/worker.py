@@ -45,6 +45,7 @@ log = logging.getLogger("simpleworkflow.worker")
 
 STOP_GRACE = 2.0
 CLAIM_GRACE = 1.0
+CLAIM_SLACK = 0.002
 FLUSH_GRACE = 3.0
 
 
@@ -175,7 +176,7 @@ class Worker:
                 self._receive(lease, sent, self._histories.pop(lease.id, None))
             self._holdings.claiming = False
             if len(taken) < free or free <= 0:
-                await pause_unless(self._wake, self._settings.poll_every)
+                await pause_unless(self._wake, min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK))
 
     def _has_room(self) -> None:
         """The journal has written something; if claiming waited for that, it goes on."""

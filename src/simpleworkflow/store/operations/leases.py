@@ -34,13 +34,15 @@ class Offer(NamedTuple):
 @reading
 def find_lanes(
     spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
-) -> Steps[tuple[list[Lane], Lane | None]]:
-    """The due lanes inside the (disjoint) spans after a place, and where to go on (None: the end was reached)."""
+) -> Steps[tuple[list[Lane], Lane | None, float]]:
+    """The due lanes inside the (disjoint) spans after a place, where to go on (None: the end was reached), and in how
+    many seconds the next of the others will be due."""
     places = [(*max(Lane(low, -1), after), high) for low, high in sorted(spans) if high > after.type]
     rows = yield query("find_suspect_lanes" if suspects else "find_lanes", span=places, limit=limit)
     lanes = [Lane(row["type"], row["priority"]) for row in rows if row["due"]]
     last = Lane(rows[-1]["type"], rows[-1]["priority"]) if len(rows) >= limit else None
-    return lanes, last
+    coming = min((row["due_in"] for row in rows if row["due_in"] > 0), default=float("inf"))
+    return lanes, last, coming / MICROSECONDS
 
 
 @statements

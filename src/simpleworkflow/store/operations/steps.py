@@ -127,6 +127,12 @@ def _write_records(records: Sequence[Record], repeated: bool) -> Steps[None]:
     consumed = [(record.signal_id, record.step_id) for record in records if record.signal_id is not None]
     if consumed:
         yield query("consume_signals", b=consumed)
+    dropped = sorted({(child,) for record in records for child in record.cancels})
+    if dropped:
+        data = json.encode({"by": "parent"}, what="event data")
+        moved = yield query("cancel_runs", b=dropped, reason="it lost a race of its parent")
+        if moved:
+            yield query("log_events", e=[(row["id"], EventType.CANCELLED, row["lease_epoch"], data) for row in moved])
     cleared = sorted({(record.run_id,) for record in records if record.clears_suspicion})
     if cleared:
         yield query("progress_runs", b=cleared)

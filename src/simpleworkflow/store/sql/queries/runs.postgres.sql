@@ -7,7 +7,7 @@
 -- param: limit integer
 SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
-  THEN 1 ELSE 0 END AS due
+  THEN 1 ELSE 0 END AS due, (extract(epoch FROM l.run_at - :now) * 1000000)::bigint AS due_in
 FROM (
   SELECT lane.type, lane.priority, lane.run_at FROM :span CROSS JOIN LATERAL (
     WITH RECURSIVE walk AS (

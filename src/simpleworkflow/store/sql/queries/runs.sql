@@ -54,7 +54,7 @@ WITH RECURSIVE lane(type, priority, run_at, high) AS (
 )
 SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
-  THEN 1 ELSE 0 END AS due
+  THEN 1 ELSE 0 END AS due, l.run_at - :now AS due_in
 FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 
 -- name: find_suspect_lanes
