@@ -173,13 +173,35 @@ async def test_the_winner_of_a_race_is_known_though_contenders_moved_and_missed_
         await ctx.sleep("1100ms")
         return [first.index, first.value]
 
-    async with app.worker():
-        for gone in (False, True):
-            version.clear()
-            handle = await app.trigger(race, gone)
-            await handle.signal("go", "word")
+    for gone in (False, True):
+        version.clear()
+        handle = await app.trigger(race, gone)
+        await handle.signal("go", "word")  # before anybody looks, so that the first execution decides the race
+        async with app.worker():
             if gone:
                 with pytest.raises(swf.RunFailed, match="was won by go#0, which is no contender any more"):
                     await handle.result("10s")
             else:
                 assert await handle.result("10s") == [0, "word"]
+
+
+async def test_children_of_whoever_lost_are_cancelled_however_deep(app: swf.App) -> None:
+    @app.workflow("t.child.v1")
+    async def child(ctx: swf.Context) -> None:
+        await ctx.wait_for_signal("never")
+
+    @app.workflow("t.race.v1")
+    async def race(ctx: swf.Context) -> int:
+        async def own() -> None:
+            await ctx.run(child)
+
+        nested = ctx.race(ctx.run(child), ctx.sleep("2h"))
+        return (await ctx.race(nested, own(), ctx.wait_for_signal("go"))).index
+
+    async with app.worker():
+        handle = await app.trigger(race)
+        await until(handle, Status.PAUSED)
+        await handle.signal("go")
+        assert await handle.result("10s") == 2
+        states = [run.status async for run in app.runs(type="t.child.v1")]
+    assert states == [Status.CANCELLED] * 2

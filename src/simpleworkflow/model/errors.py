@@ -17,7 +17,7 @@
     │   ├── RunFailed, RunCancelled, RunTimedOut
     ├── ResultTimeout           (also TimeoutError)
     ├── PermanentError          raised by handlers: do not retry
-    ├── RetryAfter              raised by handlers: retry after exactly this long
+    ├── RetryAfter              raised by handlers: retry, but not before this long
     ├── StepFailed              a step has spent its attempts
     ├── StepTimeout, SignalTimeout  (also TimeoutError)
     └── NonDeterminismError     the code of a run under way has changed where it hurts (a PermanentError)
@@ -89,7 +89,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreUnavailable):
-    """Somebody's open transaction holds what this call needs; nothing was changed."""
+    """Somebody's open transaction holds what this call needs."""
 
 
 class MissingMigration(StoreError):

@@ -26,6 +26,7 @@ from .memo import FINISHED, durable
 from .replay import path_of
 
 T = TypeVar("T")
+FindLosers = Callable[[Sequence[str], Sequence[Branch]], tuple[tuple[Record, ...], tuple[UUID, ...]]]
 Call = Coroutine[Any, Any, T]
 
 CANCEL_AGAIN = 0.05
@@ -50,8 +51,7 @@ class Ticket:
         self._lanes = lanes
         self._trunk = trunk
         self.winner: int | None = None
-        self.find_children: Callable[[Sequence[str]], tuple[UUID, ...]] = lambda _: ()
-        self.find_losers: Callable[[Sequence[str], Sequence[Branch]], tuple[Record, ...]] = lambda *_: ()
+        self.find_losers: FindLosers = lambda *_: ((), ())
 
     def is_lost_for(self, step_id: str) -> bool:
         return self.winner is not None and self.winner != self.places[step_id]
@@ -60,10 +60,9 @@ class Ticket:
         """Decide the race; the records that say so, for those who lost too."""
         self.winner = index
         beaten = [place for place, contender in self.places.items() if contender != index]
-        losers = self.find_losers(beaten, self.lose(but=self._lanes[index]))
+        waits, children = self.find_losers(beaten, self.lose(but=self._lanes[index]))
         winner = payload.encode({"index": index, "place": self.place_of(index)})
-        decided = replace(self._record, output=winner, cancels=self.find_children(beaten))
-        return (decided, *losers)
+        return (replace(self._record, output=winner, cancels=children), *waits)
 
     def place_of(self, index: int) -> str:
         """What a contender is known by, also when the code around it has changed."""
@@ -114,7 +113,7 @@ class Races(Children):
         except NonDeterminismError:
             self._dismiss(calls)
             raise
-        ticket.find_losers, ticket.find_children = self._lost_waits, self._lost_children
+        ticket.find_losers = self._losers
         if index is not None:
             for place in places:
                 self.replay.passed(place)
@@ -180,13 +179,11 @@ class Races(Children):
         done = [index for place, index in places.items() if place in steps and steps[place].status in FINISHED]
         return min(done, default=None)
 
-    def _lost_children(self, places: Sequence[str]) -> tuple[UUID, ...]:
-        """Children that were started by calls of ctx.run which have lost: nobody will ask for them again."""
-        children = (self._awaited[place] for place in places if place in self._awaited)
-        return tuple(child for child in children if child in self._started)
+    def _losers(self, places: Sequence[str], lanes: Sequence[Branch]) -> tuple[tuple[Record, ...], tuple[UUID, ...]]:
+        """What ends the losers' waits that are on record, and the children that calls of ctx.run have started for them.
 
-    def _lost_waits(self, places: Sequence[str], lanes: Sequence[Branch]) -> tuple[Record, ...]:
-        """What ends the losers' waits that are on record; a race that lost takes its own contenders along."""
+        A race that lost takes its own contenders along.
+        """
         places, lanes = list(places), list(lanes)
         for place in places:
             for inner in {ticket for ticket in self._tickets.values() if ticket.step_id == place}:
@@ -195,11 +192,13 @@ class Races(Children):
         waits = {step.step_id: step.kind for step in self._stage.history.steps.values() if step.status not in FINISHED}
         waits |= {record.step_id: record.kind for record in self._stage.kept.values()}
         paths = tuple(lane.path for lane in lanes)
-        return tuple(
-            self._record(step_id, kind, StepStatus.FAILED, error=_BEATEN)
-            for step_id, kind in waits.items()
-            if step_id in places or (paths and path_of(step_id).startswith(paths))
-        )
+
+        def has_lost(step_id: str) -> bool:
+            return step_id in places or bool(paths and path_of(step_id).startswith(paths))
+
+        ended = (self._record(s, kind, StepStatus.FAILED, error=_BEATEN) for s, kind in waits.items() if has_lost(s))
+        children = (child for place, child in self._awaited.items() if has_lost(place) and child in self._started)
+        return tuple(ended), tuple(children)
 
 
 def _contend(call: Call[T], lane: Branch) -> asyncio.Task[T]:
