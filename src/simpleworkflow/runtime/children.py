@@ -60,7 +60,8 @@ class Children(Steps):
         """The children of this run that its code has asked for."""
         self._awaited: dict[str, UUID] = {}
         """Children that live for one call of ctx.run, by the place of that call."""
-        self._started: set[UUID] = set()
+        self._places_of_children: dict[UUID, str] = {}
+        self._begun: set[UUID] = set()
 
     def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
         """(the child, the place that starts it): everything but the start itself."""
@@ -81,7 +82,11 @@ class Children(Steps):
         if new.priority == DEFAULT_PRIORITY:
             child = replace(child, priority=self._stage.lease.priority)  # who waits for it is served like this
         self.types[child_id] = child.type
+        self._places_of_children[child_id] = step_id
         return child, step_id
+
+    def _has_started(self, child_id: UUID) -> bool:
+        return child_id in self._begun or self._places_of_children.get(child_id) in self._stage.history.steps
 
     def place(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """For callers who build the call themselves: where it will leave its finishing record."""
@@ -89,9 +94,9 @@ class Children(Steps):
 
     async def start(self, child: NewRun, step_id: str) -> None:
         self._enter()
-        self._started.add(child.id)
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
+        self._begun.add(child.id)
         output = payload.encode(str(child.id))
         await self._write(
             self._record(step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child)

@@ -19,6 +19,7 @@ from uuid import UUID
 from ..model import payload
 from ..model.errors import InvalidWorkflow, NonDeterminismError
 from ..model.moves import Record
+from ..model.names import child_of
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, Branch
 from .children import Children
@@ -197,8 +198,11 @@ class Races(Children):
             return step_id in places or bool(paths and path_of(step_id).startswith(paths))
 
         ended = (self._record(s, kind, StepStatus.FAILED, error=_BEATEN) for s, kind in waits.items() if has_lost(s))
-        children = (child for place, child in self._awaited.items() if has_lost(place) and child in self._started)
-        return tuple(ended), tuple(children)
+        children = {child for place, child in self._awaited.items() if has_lost(place) and self._has_started(child)}
+        # What a coroutine of the user's own waited for before it was unwound is known by its record alone.
+        inside = (step_id for step_id in waits if paths and path_of(step_id).startswith(paths))
+        children |= {child for step_id in inside if (child := child_of(step_id)) is not None}
+        return tuple(ended), tuple(sorted(children))
 
 
 def _contend(call: Call[T], lane: Branch) -> asyncio.Task[T]:
