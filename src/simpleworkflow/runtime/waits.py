@@ -174,7 +174,8 @@ def _has_timer(loop: asyncio.AbstractEventLoop, owner: object) -> bool:
 
     Timers of ours live in contexts of their own, and those that step bodies left behind are none of the workflow's.
     """
-    for handle in getattr(loop, "_scheduled", ()):
+    # A loop that was held up has moved what is due among the ready ones.
+    for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
         context = getattr(handle, "_context", None)
         if context is None or handle.cancelled() or context.get(CURRENT) is not owner:
             continue
