@@ -35,6 +35,8 @@ class Journal:
     def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int, on_room: Callable[[], None]) -> None:
         self._ledger = ledger
         self._hinter = hinter
+        self._fuses = ledger.has_lateral
+        """Whether a fence and what it guards can be one statement."""
         self._capacity = capacity
         self._on_room = on_room
         self._pending = 0
@@ -121,7 +123,27 @@ class Journal:
     async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
         if self._lines and not all(self._is_next(entry) for entry in entries):
             return await self._flush_each(entries)
-        operation = steps.flush(entries)
+        outcomes: dict[int, Outcome] = {}
+        for part in self._parts(entries):
+            for entry, outcome in zip(part, await self._flush_part(part, repeated), strict=True):
+                outcomes[id(entry)] = outcome
+        return [outcomes[id(entry)] for entry in entries]
+
+    def _parts(self, entries: list[Entry]) -> list[list[Entry]]:
+        """What one statement can write goes apart from the rest, as long as no run has a share in both."""
+        if not self._fuses:
+            return [entries]
+        plain = [entry for entry in entries if steps.is_plain_record(entry)]
+        endings = [entry for entry in entries if steps.is_plain_ending(entry)]
+        fast = {id(entry) for entry in (*plain, *endings)}
+        parts = [[entry for entry in entries if id(entry) not in fast], plain, endings]
+        runs = [{entry.run_id for entry in part} for part in parts]
+        if len(set().union(*runs)) < sum(map(len, runs)):
+            return [entries]
+        return [part for part in parts if part]
+
+    async def _flush_part(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
+        operation = steps.flush(entries, fused=self._fuses)
         operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)

@@ -18,7 +18,7 @@ from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, S
 from ...model.moves import Ending, Outcome, Pause, Record
 from ...model.records import Happening, History, Renewal, Signal, Step
 from ...model.states import EventType, Status, StepKind, StepStatus
-from ..protocol import Operation, Row, Steps, query, reading, transaction
+from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
 from . import leases
 from .runs import create_rows
 
@@ -69,10 +69,39 @@ def published(run_id: UUID, name: str) -> Steps[str | None]:
     return ours[-1] if ours else None
 
 
-def flush(entries: Sequence[Entry]) -> Operation[list[Outcome]]:
-    """Endings alone take the short road; everything else is locked first."""
-    endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
-    return leases.settle(endings) if len(endings) == len(entries) else _flush(entries)
+def flush(entries: Sequence[Entry], *, fused: bool = False) -> Operation[list[Outcome]]:
+    """Endings alone, and plain records alone where one statement can fence them, take the short road; everything else
+    is locked first."""
+    if all(is_plain_ending(entry) for entry in entries):
+        return leases.settle([entry for entry in entries if isinstance(entry, Ending)])
+    if fused and all(is_plain_record(entry) for entry in entries):
+        return _record_fenced([entry for entry in entries if isinstance(entry, Record)])
+    return _flush(entries)
+
+
+def is_plain_ending(entry: Entry) -> bool:
+    return isinstance(entry, Ending) and not entry.clears
+
+
+def is_plain_record(entry: Entry) -> bool:
+    """A record that leaves nothing but its own row."""
+    return isinstance(entry, Record) and not (
+        entry.clears_suspicion
+        or entry.also
+        or entry.cancels
+        or entry.signal_id is not None
+        or entry.child is not None
+        or entry.emits is not None
+        or entry.told is not None
+    )
+
+
+@statements
+def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
+    keys = sorted({(record.run_id, record.epoch) for record in records})
+    rows = yield query("record_fenced", k=keys, b=[_record_row(record) for record in _last_of_each(records)])
+    held = {(row["run_id"], row["epoch"]) for row in rows}
+    return [Outcome.DONE if (record.run_id, record.epoch) in held else Outcome.LOST for record in records]
 
 
 @transaction

@@ -1,0 +1,81 @@
+"""Plain records in one statement (PostgreSQL): the same law as the long road, in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+from support.ledger import Raw, claim, held_up, leased, offer, record, released, settle
+
+from simpleworkflow.model.moves import Outcome, Record
+from simpleworkflow.model.states import StepStatus
+from simpleworkflow.store import Ledger, open_ledger
+from simpleworkflow.store.operations import steps
+
+
+@pytest.fixture
+async def pg(postgres_url: str) -> AsyncIterator[tuple[Ledger, Raw]]:
+    ledger = open_ledger(postgres_url)
+    await ledger.check()
+    raw = Raw(postgres_url)
+    yield ledger, raw
+    raw.close()
+    await ledger.close()
+
+
+async def fused(ledger: Ledger, *records: Record) -> list[Outcome]:
+    operation = steps.flush(list(records), fused=True)
+    assert operation.name == "_record_fenced"
+    return await ledger.run(operation)
+
+
+async def test_records_of_held_leases_are_written_and_others_are_lost(pg: tuple[Ledger, Raw]) -> None:
+    ledger, raw = pg
+    first = await leased(ledger)
+    await settle(ledger, released(first))
+    (second,) = await claim(ledger, offer())
+    assert second.epoch == 2
+    assert await fused(ledger, record(first, "old#0"), record(second, "new#0", output="7")) == [
+        Outcome.LOST,
+        Outcome.DONE,
+    ]
+    assert [(row["step_id"], row["lease_epoch"], row["output"]) for row in raw.steps(first.id)] == [("new#0", 2, 7)]
+
+
+async def test_a_record_that_is_complete_stays_so_and_a_waiting_one_is_completed(pg: tuple[Ledger, Raw]) -> None:
+    ledger, raw = pg
+    lease = await leased(ledger)
+    assert await fused(ledger, record(lease, "a#0", status=StepStatus.WAITING)) == [Outcome.DONE]
+    assert await fused(ledger, record(lease, "a#0", output="1")) == [Outcome.DONE]
+    assert await fused(ledger, record(lease, "a#0", status=StepStatus.WAITING)) == [Outcome.DONE]
+    (row,) = raw.steps(lease.id)
+    assert (row["status"], row["output"]) == ("succeeded", 1)
+    assert row["done_seq"] > row["seq"]
+
+
+async def test_a_record_that_waited_for_a_newer_epoch_is_lost(pg: tuple[Ledger, Raw], postgres_url: str) -> None:
+    """The statement began while the lease was good; the take-over commits first; nothing may land."""
+    ledger, raw = pg
+    lease = await leased(ledger)
+    with psycopg.connect(postgres_url) as other:
+        other.execute(
+            "UPDATE workflow.workflow_run SET lease_epoch = lease_epoch + 1, version = version + 1 WHERE id = %s",
+            [lease.id],
+        )
+        operation: Any = steps.flush([record(lease, "late#0")], fused=True)
+        operation.impatient = False
+        task = await held_up(raw, other, ledger.run(operation))
+        other.commit()
+    assert await task == [Outcome.LOST]
+    assert raw.steps(lease.id) == []
+
+
+@pytest.mark.parametrize("extra", [{"clears_suspicion": True}, {"told": "{}"}, {"emits": ("x", "1")}])
+async def test_records_that_leave_more_than_their_row_take_the_long_road(
+    pg: tuple[Ledger, Raw], extra: dict[str, Any]
+) -> None:
+    ledger, _ = pg
+    lease = await leased(ledger)
+    assert steps.flush([record(lease, "a#0", **extra)], fused=True).name == "_flush"
