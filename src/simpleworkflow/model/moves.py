@@ -81,7 +81,7 @@ MOVES: dict[str, Move] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Ending:
     """How a worker wants an execution to end: one entry of the journal, made only by the constructors below.
 
@@ -107,7 +107,7 @@ class Ending:
     """The failed steps whose errors led here: the next execution does them again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Record:
     """One row for the memo of a run: a finished step, a failed attempt, a wait. Written under the run's own lease."""
 

@@ -75,7 +75,9 @@ class Journal:
             return
         self._pending -= 1
         self._leave_line(entry)
-        if done.cancelled():
+        if outcome.done():
+            pass  # whoever waited for it was stopped; the entry is written all the same
+        elif done.cancelled():
             outcome.cancel()
         elif (error := done.exception()) is not None:
             outcome.set_exception(error)

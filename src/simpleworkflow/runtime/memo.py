@@ -124,7 +124,7 @@ class Memo:
             record = self._claim(record)
         self._stage.begin_work()
         try:
-            outcome = await asyncio.shield(self._stage.write(record))
+            outcome = await self._stage.write(record)
         finally:
             self._stage.end_work()
         if outcome is not Outcome.DONE:

@@ -125,16 +125,27 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         given, first, rest = first, rest[0], rest[1:]
     if not callable(first):
         raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
+    try:
+        call = _call(first, given)
+    except TypeError:  # it cannot be hashed
+        call = _call.__wrapped__(first, given)
+    if _STAND_INS:
+        other = next((other for real, other in _STAND_INS.items() if real is _plain(call.function)), None)
+        if other is not None:
+            call = replace(call, function=other, is_async=_is_async(other))
+    return call, rest
+
+
+@functools.lru_cache(maxsize=1024)
+def _call(first: Any, given: str | None) -> Call:
+    """The same function is looked at once, not at every call."""
     options = first.step_options if isinstance(first, StepFunction) else StepOptions()
     function = first.function if isinstance(first, StepFunction) else first
     name = given if given is not None else options.name or getattr(_plain(function), "__name__", None)
     if name is None or name == "<lambda>":
         what = "a lambda" if name else f"a {type(function).__name__}"
         raise InvalidName(f'{what} has no name to remember it by; write ctx.step("name", …)')
-    promised = output_type(_plain(function))
-    if _STAND_INS:
-        function = next((other for real, other in _STAND_INS.items() if real is _plain(function)), function)
-    return Call(check_name(name), function, options, _is_async(function), promised), rest
+    return Call(check_name(name), function, options, _is_async(function), output_type(_plain(function)))
 
 
 _STAND_INS: dict[Any, Callable[..., Any]] = {}
