@@ -47,6 +47,10 @@ class Tally:
         assert interleaving in self.interleavings, interleaving
         self.seen[interleaving] += 1
 
+    def wants_more(self, done: int, wanted: int, most: int) -> bool:
+        """Whether to go on: a small sample on a busy machine may need a few rounds more to meet every interleaving."""
+        return done < wanted or (done < most and any(self.seen[name] == 0 for name in self.interleavings))
+
     def close(self, at_least: int, figure: Figure, iterations: int | None = None) -> None:
         """Write the figures down, then judge. `iterations` when one of them can count in two ways."""
         total = self.seen.total() if iterations is None else iterations

@@ -116,7 +116,7 @@ def walked(url: str, settings: dict[str, str]) -> tuple[int, int]:
     session = Session(url, settings)
     found = session.fetch("find_lanes", **LANE_WALK)
     assert len(found) == LANES
-    offers = [offer(type, priority) for type, priority, due in found if due]
+    offers = [offer(type, priority) for type, priority, due, _ in found if due]
     assert offers
     find = session.explain("find_lanes", **LANE_WALK)
     claim = session.explain("claim_lanes", lane=offers, limit=BATCH, worker="w1")
