@@ -32,7 +32,7 @@ def overridden(file: Path) -> list[str]:
 def test_every_override_says_why(file: Path) -> None:
     sources = catalog._parse(file.read_text(), file.name)
     assert sources
-    assert all(source.differs for source in sources)
+    assert all(source.differs for source in sources if not source.name.startswith("{"))  # fragments are no statements
 
 
 @pytest.mark.parametrize("name", sorted(set(PORTABLE) & set(OVERRIDES)))

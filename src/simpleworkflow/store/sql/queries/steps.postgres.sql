@@ -29,6 +29,22 @@ VALUES (:id, :run_id, nextval('workflow.workflow_event_id_seq'), :name, :payload
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 
+-- fragment: insert_steps
+INSERT INTO workflow.workflow_step AS s
+  (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
+SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.elapsed),
+       CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END, :now + us(b.due_in), b.input, b.output, b.error
+FROM :b
+
+-- fragment: or_complete
+ON CONFLICT (run_id, step_id) DO UPDATE
+SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
+    completed_at = excluded.completed_at,
+    due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
+    done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
+    output = excluded.output, error = excluded.error
+WHERE s.completed_at IS NULL OR s.kind = 'publish'
+
 -- name: record_fenced
 -- differs: only where rows can be locked inside a statement: the fence and the records in one round trip, one commit. The
 -- lock reads a row anew when it had to wait for it, so a lease that was taken over meanwhile does not come through.
@@ -38,18 +54,8 @@ WITH held AS MATERIALIZED (
   SELECT r.id, k.epoch FROM :k JOIN workflow.workflow_run r ON r.id = k.run_id
   WHERE (r.status || '') = 'leased' AND r.lease_epoch = k.epoch ORDER BY r.id FOR NO KEY UPDATE OF r),
 written AS (
-  INSERT INTO workflow.workflow_step AS s
-    (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
-  SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.elapsed),
-         CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END, :now + us(b.due_in), b.input, b.output, b.error
-  FROM :b JOIN held ON held.id = b.run_id AND held.epoch = b.epoch
-  ON CONFLICT (run_id, step_id) DO UPDATE
-  SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
-      completed_at = excluded.completed_at,
-      due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
-      done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
-      output = excluded.output, error = excluded.error
-  WHERE s.completed_at IS NULL OR s.kind = 'publish')
+  {insert_steps} JOIN held ON held.id = b.run_id AND held.epoch = b.epoch
+  {or_complete})
 SELECT held.id AS run_id, held.epoch FROM held
 
 -- name: next_in_sequence
@@ -58,15 +64,5 @@ SELECT held.id AS run_id, held.epoch FROM held
 -- name: record_steps
 -- differs: sequence numbers come from the event sequence itself
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
-INSERT INTO workflow.workflow_step AS s
-  (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
-SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.elapsed),
-       CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END, :now + us(b.due_in), b.input, b.output, b.error
-FROM :b
-ON CONFLICT (run_id, step_id) DO UPDATE
-SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
-    completed_at = excluded.completed_at,
-    due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
-    done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
-    output = excluded.output, error = excluded.error
-WHERE s.completed_at IS NULL OR s.kind = 'publish'
+{insert_steps}
+{or_complete}
