@@ -1,0 +1,77 @@
+"""simpleworkflow: one worker process at default settings, as `simpleworkflow worker` runs it.
+
+The worker runs in the main thread on its own event loop, made the way the command makes it; only the signal handlers
+are left out. The runs are counted through the public door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from stage import STEPS, Clock, payloads, play
+
+import simpleworkflow as swf
+
+app = swf.App()
+clock = Clock(1)
+
+
+@app.workflow("bench.noop.v1")
+async def noop(ctx: swf.Context, order: dict[str, Any]) -> None:
+    clock.tick()
+
+
+async def nothing() -> None:
+    return None
+
+
+@app.workflow("bench.ten_steps.v1")
+async def ten_steps(ctx: swf.Context, order: dict[str, Any]) -> None:
+    clock.tick()
+    for _ in range(STEPS):
+        await ctx.step(nothing)
+
+
+def prepare(url: str) -> None:
+    app.use(url)
+    app.sync.migrate()
+
+
+def enqueue(url: str, jobs: int) -> None:
+    app.use(url)
+    app.sync.trigger_many(noop, payloads(jobs))
+
+
+def drain(url: str, jobs: int) -> dict[str, Any]:
+    app.use(url)
+    return asyncio.run(work(jobs))
+
+
+def steps(url: str, jobs: int) -> dict[str, Any]:
+    app.use(url)
+    return asyncio.run(work(jobs, first=ten_steps))
+
+
+async def work(jobs: int, first: swf.Workflow[Any, Any] | None = None) -> dict[str, Any]:
+    global clock
+    clock = Clock(jobs)
+    if first is not None:
+        await app.trigger_many(first, payloads(jobs))
+    await app.check()
+    worker = app.make_worker(process_ends=True)
+    running = asyncio.create_task(worker.run())
+    try:
+        return await clock.wait_async(succeeded)
+    finally:
+        worker.stop()
+        await running
+        await app.close()
+
+
+async def succeeded() -> int:
+    return sum(count.runs for count in await app.counts() if count.status == "succeeded")
+
+
+if __name__ == "__main__":
+    play(prepare=prepare, enqueue=enqueue, drain=drain, steps=steps)
