@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from ..clock import SystemClock, from_micros
@@ -17,6 +17,7 @@ from ..model.payload import decode
 from ..model.records import Count, Event, Happening, Run, Signal, Step, WorkerInfo
 from ..model.states import Status
 from ..store.operations import events, runs, steps, workers
+from ..store.protocol import Operation
 from .asking import finishes_within
 from .base import Base
 from .explain import explain as explain_run
@@ -25,6 +26,13 @@ from .request import RunId, aware, run_uuid, statuses
 log = logging.getLogger("simpleworkflow.client")
 
 T = TypeVar("T")
+
+
+class Reading(Protocol[T]):
+    """An operation that reads one page of a run's story."""
+
+    def __call__(self, run_id: UUID, /, *, after: int, limit: int) -> Operation[list[T]]: ...
+
 
 EXPLAIN_AFTER = 5.0
 PAGE = 200
@@ -84,23 +92,18 @@ class Looking(Base):
 
     async def events(self, run_id: RunId) -> list[Event]:
         """A run's audit trail, oldest first; RunNotFound when there is no such run."""
-        found: list[Event] = []
-        while True:
-            after = found[-1].id if found else 0
-            page = await self._engine.run(events.of_run(run_uuid(run_id), after=after, limit=EVENT_PAGE))
-            found += page
-            if len(page) < EVENT_PAGE:
-                break
-        if not found:
-            raise RunNotFound(f"there is no run {run_id}")
-        return found
+        return await self._all_of(run_id, events.of_run, lambda event: event.id)
 
     async def history(self, run_id: RunId) -> list[Happening]:
         """Everything that happened to a run, in order, in the words of the workflow_history view."""
-        found: list[Happening] = []
+        return await self._all_of(run_id, steps.happenings, lambda line: line.idx)
+
+    async def _all_of(self, run_id: RunId, read: Reading[T], place: Callable[[T], int]) -> list[T]:
+        """Page after page; every run has at least one line, so none means that there is no such run."""
+        found: list[T] = []
         while True:
-            after = found[-1].idx if found else 0
-            page = await self._engine.run(steps.happenings(run_uuid(run_id), after=after, limit=EVENT_PAGE))
+            after = place(found[-1]) if found else 0
+            page = await self._engine.run(read(run_uuid(run_id), after=after, limit=EVENT_PAGE))
             found += page
             if len(page) < EVENT_PAGE:
                 break

@@ -16,14 +16,13 @@ from ..model import payload
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidFilter, InvalidInput, PayloadError, RunNotFound
 from ..model.names import check_key, check_type
-from ..model.records import NewRun
+from ..model.records import DEFAULT_PRIORITY, NewRun
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
 from ..runtime.registry import Workflow
 
 RunId = UUID | str
 
-PRIORITY = 100
 MAX_PRIORITY = 999
 MAX_REASON = 10_000
 
@@ -81,24 +80,14 @@ def new_run(target: Workflow[Any, Any], input: Any, options: TriggerOptions, *, 
     return NewRun(
         id=new_id() if run_id is None else _chosen_id(run_id),
         type=target.name,
-        payload=_payload(target, input, limit),
-        priority=PRIORITY if priority is None else _whole("priority", priority, 0, MAX_PRIORITY),
+        payload=target.encode_input(input, limit=limit),
+        priority=DEFAULT_PRIORITY if priority is None else _whole("priority", priority, 0, MAX_PRIORITY),
         run_at=None if run_at is None else aware("run_at", run_at, InvalidInput),
         delay=_duration("delay", options.get("delay")) or 0.0,
         idempotency_key=None if key is None else check_key(key),
         max_attempts=None if attempts is None else _whole("max_attempts", attempts, 1, MAX_ATTEMPTS),
         start_within=_duration("start_within", options.get("start_within")),
     )
-
-
-def _payload(target: Workflow[Any, Any], input: Any, limit: int) -> str:
-    if not target.takes_input and input is not None:
-        raise InvalidInput(f"{target.name} takes no input, but got {type(input).__name__}")
-    what = f"payload of {target.name}"
-    text = payload.encode(input, limit=limit, what=what)
-    if target.takes_input:
-        payload.decode(text, target.input_type, what=what)
-    return text
 
 
 def _chosen_id(value: RunId) -> UUID:

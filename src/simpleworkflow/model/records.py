@@ -16,6 +16,9 @@ from . import payload as _payload
 from .names import Span, in_span
 from .states import EventType, Status, StepKind, StepStatus
 
+DEFAULT_PRIORITY = 100
+"""Lower runs first; 0 to 999."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
@@ -24,7 +27,7 @@ class NewRun:
     id: UUID
     type: str
     payload: str
-    priority: int = 100
+    priority: int = DEFAULT_PRIORITY
     run_at: datetime | None = None
     delay: float = 0.0
     idempotency_key: str | None = None

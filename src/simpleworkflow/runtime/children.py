@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
 from ..model import payload
-from ..model.errors import InvalidInput, RunCancelled, RunEnded, RunFailed, RunTimedOut
+from ..model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
 from ..model.names import RESULT, check_type
-from ..model.records import NewRun, Run, Step
+from ..model.records import DEFAULT_PRIORITY, NewRun, Run, Step
 from ..model.states import Status, StepKind, StepStatus
 from .memo import durable
+from .registry import Workflow
 from .steps import Steps
 
 if TYPE_CHECKING:
-    from .registry import Workflow
     from .stage import Stage
 
 T = TypeVar("T")
-
-DEFAULT_PRIORITY = 100
 
 _ENDINGS: dict[str, type[RunEnded]] = {Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
 
@@ -40,38 +38,19 @@ def child_id_of(parent: UUID, place: str) -> UUID:
     return UUID(int=moment << 80 | 0x8 << 76 | head << 64 | 0x2 << 62 | tail)
 
 
-class Target:
-    """What is to be started: a workflow of this App, one that is declared, or a bare name."""
-
-    def __init__(self, workflow: Workflow[Any, Any] | str) -> None:
-        if isinstance(workflow, str):
-            self.name, self.takes_input, self.input_type, self.output_type = check_type(workflow), True, Any, Any
-            return
-        self.name = workflow.name
-        self.takes_input = workflow.takes_input
-        self.input_type = workflow.input_type
-        self.output_type = workflow.output_type
-
-
 class Children(Steps):
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
         self.types: dict[UUID, str] = {}
         """The children of this run that its code has asked for."""
-        self._awaited: dict[str, UUID] = {}
-        """Children that live for one call of ctx.run, by the place of that call."""
-        self._places_of_children: dict[UUID, str] = {}
+        self._awaited: dict[str, tuple[UUID, str]] = {}
+        """Children that live for one call of ctx.run, with the place of their start, by the place of their result."""
         self._begun: set[UUID] = set()
 
     def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
         """(the child, the place that starts it): everything but the start itself."""
-        target = Target(workflow)
-        what = f"payload of {target.name}"
-        if not target.takes_input and input is not None:
-            raise InvalidInput(f"{target.name} takes no input, but got {type(input).__name__}")
-        text = self._encode(input, what)
-        if target.takes_input:
-            payload.decode(text, target.input_type, what=what)
+        target = workflow if isinstance(workflow, Workflow) else Workflow[Any, Any](check_type(workflow))
+        text = target.encode_input(input, limit=self._stage.services.max_payload)
         return self.adopt(NewRun(UUID(int=0), target.name, text), key)
 
     def adopt(self, new: NewRun, key: str | None) -> tuple[NewRun, str]:
@@ -82,11 +61,10 @@ class Children(Steps):
         if new.priority == DEFAULT_PRIORITY:
             child = replace(child, priority=self._stage.lease.priority)  # who waits for it is served like this
         self.types[child_id] = child.type
-        self._places_of_children[child_id] = step_id
         return child, step_id
 
-    def _has_started(self, child_id: UUID) -> bool:
-        return child_id in self._begun or self._places_of_children.get(child_id) in self._stage.history.steps
+    def _has_started(self, child_id: UUID, place: str) -> bool:
+        return child_id in self._begun or place in self._stage.history.steps
 
     def place(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """For callers who build the call themselves: where it will leave its finishing record."""
@@ -111,7 +89,7 @@ class Children(Steps):
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
         child, place = self.prepare(workflow, input, key)
         step_id = self._enter().identify(f"{RESULT}{child.id}", key)
-        self._awaited[step_id] = child.id
+        self._awaited[step_id] = child.id, place
 
         async def both() -> Any:
             await self._unless_beaten(step_id)

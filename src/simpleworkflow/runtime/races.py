@@ -45,14 +45,16 @@ class Winner(Generic[T]):
 class Ticket:
     """Who won a race: the first contender to come to its finishing record, and nobody after it."""
 
-    def __init__(self, record: Record, places: dict[str, int], lanes: Sequence[Branch], trunk: Branch) -> None:
+    def __init__(
+        self, record: Record, places: dict[str, int], lanes: Sequence[Branch], trunk: Branch, find_losers: FindLosers
+    ) -> None:
         self._record = record
         self.step_id = record.step_id
         self.places = places
         self._lanes = lanes
         self._trunk = trunk
         self.winner: int | None = None
-        self.find_losers: FindLosers = lambda *_: ((), ())
+        self._find_losers = find_losers
 
     def is_lost_for(self, step_id: str) -> bool:
         return self.winner is not None and self.winner != self.places[step_id]
@@ -61,9 +63,8 @@ class Ticket:
         """Decide the race; the records that say so, for those who lost too."""
         self.winner = index
         beaten = [place for place, contender in self.places.items() if contender != index]
-        waits, children = self.find_losers(beaten, self.lose(but=self._lanes[index]))
-        winner = payload.encode({"index": index, "place": self.place_of(index)})
-        return (replace(self._record, output=winner, cancels=children), *waits)
+        waits, children = self._find_losers(beaten, self.lose(but=self._lanes[index]))
+        return (replace(self._record, output=payload.encode(self.place_of(index)), cancels=children), *waits)
 
     def place_of(self, index: int) -> str:
         """What a contender is known by, also when the code around it has changed."""
@@ -74,12 +75,12 @@ class Ticket:
         """Who had won, by the record."""
         known = payload.decode(output or "null")
         places = [self.place_of(index) for index in range(len(self._lanes))]
-        if known["place"] not in places:
+        if known not in places:
             raise NonDeterminismError(
-                f"{self.step_id} was won by {known['place']}, which is no contender any more; "
+                f"{self.step_id} was won by {known}, which is no contender any more; "
                 "the code of a run under way has changed"
             )
-        return places.index(known["place"])
+        return places.index(known)
 
     def lose(self, *, but: Branch | None = None) -> list[Branch]:
         """Nothing more is done in the branches of these contenders."""
@@ -108,13 +109,13 @@ class Races(Children):
         self._enter()
         places = {self._places[call]: index for index, call in enumerate(calls) if call in self._places}
         known = self._recorded(step_id, StepKind.RACE)
-        ticket = Ticket(self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED), places, lanes, branch)
+        race = self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED)
+        ticket = Ticket(race, places, lanes, branch, self._losers)
         try:
             index = self._finished_before(places) if known is None else ticket.winner_of(known.output_json)
         except NonDeterminismError:
             self._dismiss(calls)
             raise
-        ticket.find_losers = self._losers
         if index is not None:
             for place in places:
                 self.replay.passed(place)
@@ -198,7 +199,8 @@ class Races(Children):
             return step_id in places or bool(paths and path_of(step_id).startswith(paths))
 
         ended = (self._record(s, kind, StepStatus.FAILED, error=_BEATEN) for s, kind in waits.items() if has_lost(s))
-        children = {child for place, child in self._awaited.items() if has_lost(place) and self._has_started(child)}
+        awaited = (started for place, started in self._awaited.items() if has_lost(place))
+        children = {child for child, place in awaited if self._has_started(child, place)}
         # What a coroutine of the user's own waited for before it was unwound is known by its record alone.
         inside = (step_id for step_id in waits if paths and path_of(step_id).startswith(paths))
         children |= {child for step_id in inside if (child := child_of(step_id)) is not None}

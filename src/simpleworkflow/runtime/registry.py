@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
+from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidPolicy, InvalidWorkflow
+from ..model.errors import InvalidInput, InvalidPolicy, InvalidWorkflow
 from ..model.names import check_type
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
@@ -50,6 +51,16 @@ class Workflow(Generic[I, O]):
         if self.handler is None:
             raise InvalidWorkflow(f"{self.name} is only declared here; its code lives in another service")
         return self.handler(*args, **kwargs)
+
+    def encode_input(self, input: Any, *, limit: int) -> str:
+        """The payload of a run, checked as the handler will read it; a refusal has created nothing."""
+        if not self.takes_input and input is not None:
+            raise InvalidInput(f"{self.name} takes no input, but got {type(input).__name__}")
+        what = f"payload of {self.name}"
+        text = payload.encode(input, limit=limit, what=what)
+        if self.takes_input:
+            payload.decode(text, self.input_type, what=what)
+        return text
 
     @property
     def definition(self) -> Definition:

@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ class Services:
     """What is equal for ledgers of one and the same database."""
 
 
-class Stage:
+class Stage(ABC):
     def __init__(self, lease: Lease, history: History, services: Services) -> None:
         self.lease = lease
         self.history = history
@@ -140,8 +141,8 @@ class Stage:
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         return self.clock.call_later(seconds, callback)
 
-    def stop(self, reason: Stop) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def stop(self, reason: Stop) -> None: ...
 
     def lose(self) -> None:
         self.stop(Stop.LOST)
@@ -240,9 +241,10 @@ class Stage:
         due = soonest(self.left(wait) for wait in waits)
         return Pause(self.lease.id, self.lease.epoch, wakes, due, self.elapsed, records)
 
+    @abstractmethod
     def only_waits(self) -> bool:
-        raise NotImplementedError
+        """Whether all of the code is blocked on durable waits."""
 
+    @abstractmethod
     def unwind(self) -> None:
         """Stop user code; it will be executed again."""
-        raise NotImplementedError
