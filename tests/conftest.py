@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,17 @@ def raw(ledger: Ledger, url: str) -> Iterator[Raw]:
     connection = Raw(url)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest, backend: str) -> Callable[[str, float], None]:
+    """Write down what was measured, where `make crash` wants it: one JSON line per figure, of slow tests only."""
+
+    def write(what: str, value: float) -> None:
+        target = os.environ.get("CRASH_FIGURES")
+        if target and request.node.get_closest_marker("slow"):
+            line = {"figure": what, "value": round(value, 2), "backend": backend, "test": request.node.originalname}
+            with open(target, "a") as lines:
+                lines.write(json.dumps(line) + "\n")
+
+    return write

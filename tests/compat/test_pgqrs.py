@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,19 +44,6 @@ class ZipResult:
 class Order(pydantic.BaseModel):
     id: int
     items: list[str]
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    async with open_store(url, settings=QUICK) as opened:
-        yield opened
-
-
-@pytest.fixture
-def raw(store: Store, url: str) -> Iterator[Raw]:
-    connection = Raw(url)
-    yield connection
-    connection.close()
 
 
 async def zip_files(ctx: WorkflowContext, params: ZipParams) -> ZipResult:
@@ -260,11 +247,11 @@ async def test_waiting_for_a_result_ends_with_what_the_run_is_doing(store: Store
     assert run.status == "pending", "the run is there, whoever waits"
 
 
-async def test_a_trigger_takes_part_in_a_transaction_and_in_idempotency(store: Store, raw: Raw) -> None:
+async def test_a_trigger_takes_part_in_a_transaction_and_in_idempotency(store: Store, raw_beside: Raw) -> None:
     await store.create_workflow("zip_files")
-    raw.sql("BEGIN")
-    await workflow("zip_files").trigger({"n": 1}, connection=raw.connection).execute(store)
-    raw.sql("ROLLBACK")
+    raw_beside.sql("BEGIN")
+    await workflow("zip_files").trigger({"n": 1}, connection=raw_beside.connection).execute(store)
+    raw_beside.sql("ROLLBACK")
     assert [run async for run in store.app.runs()] == []
     once = workflow("zip_files").trigger({"n": 1}, idempotency_key="k", delay="1h")
     assert await once.execute(store) == await once.execute(store)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,20 +28,6 @@ from simpleworkflow.compat.pgqrs import (
 )
 
 from .pgqrs_room import QUICK, polling, serve, until
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    async with open_store(url, settings=QUICK) as opened:
-        yield opened
-
-
-@pytest.fixture
-def raw(store: Store, url: str) -> Iterator[Raw]:
-    connection = Raw(url)
-    yield connection
-    connection.close()
-
 
 WORKER = """
     import asyncio, os, sys
@@ -196,7 +181,7 @@ async def test_one_step_name_in_a_loop_gives_every_turn_its_own_result(store: St
     assert (await store.app.get(run_id)).lease_epoch == 2, "the same on replay"
 
 
-async def test_of_two_executions_of_one_step_only_the_owners_is_recorded(store: Store, raw: Raw) -> None:
+async def test_of_two_executions_of_one_step_only_the_owners_is_recorded(store: Store, raw_beside: Raw) -> None:
     """The first worker believes that it still has the run; it was taken from it in the middle of a step."""
     inside, finish = asyncio.Event(), asyncio.Event()
     home = asyncio.get_running_loop()
@@ -219,15 +204,15 @@ async def test_of_two_executions_of_one_step_only_the_owners_is_recorded(store: 
     async with polling(await serve(store, "work", handler)):
         run_id = await workflow("work").trigger().execute(store)
         await asyncio.wait_for(inside.wait(), 20)
-        raw.sql(
+        raw_beside.sql(
             "UPDATE workflow.workflow_run SET status = 'pending', version = version + 1, lease_until = NULL, "
-            f"leased_by = NULL, run_at = {raw.now} WHERE id = ?",
+            f"leased_by = NULL, run_at = {raw_beside.now} WHERE id = ?",
             UUID(run_id),
         )
         assert await workflow("work").result(run_id, store, timeout=20) == 2
         finish.set()
     assert executions == [1, 2]
-    (row,) = raw.steps(UUID(run_id))
+    (row,) = raw_beside.steps(UUID(run_id))
     assert (row["status"], row["lease_epoch"], str(row["output"])) == ("succeeded", 2, "2")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ from simpleworkflow.compat.pgqrs import (
     Store,
     SyncWorkflowContext,
     WorkflowContext,
-    open_store,
     workflow,
 )
 
-from .pgqrs_room import QUICK, polling, serve, until
+from .pgqrs_room import polling, serve, until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "coming-from.md"
 
@@ -38,29 +37,16 @@ class Approval:
     by: str
 
 
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[Store]:
-    async with open_store(url, settings=QUICK) as opened:
-        yield opened
-
-
-@pytest.fixture
-def raw(store: Store, url: str) -> Iterator[Raw]:
-    connection = Raw(url)
-    yield connection
-    connection.close()
-
-
-def documented(raw: Raw, run_id: str) -> list[str]:
+def documented(raw_beside: Raw, run_id: str) -> list[str]:
     """The statements of the document that end a pause on this database, for this run."""
-    dialect = "SQLite" if raw.is_sqlite else "PostgreSQL"
+    dialect = "SQLite" if raw_beside.is_sqlite else "PostgreSQL"
     block = re.search(rf"```sql\n-- {dialect}: end a pause\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert block is not None
     return [statement.strip().replace("RUN", run_id) for statement in block[1].split(";") if statement.strip()]
 
 
-def as_psql_would(raw: Raw, statement: str) -> None:
-    raw.connection.execute(statement)
+def as_psql_would(raw_beside: Raw, statement: str) -> None:
+    raw_beside.connection.execute(statement)
 
 
 async def approve(ctx: WorkflowContext, order: int) -> list[Any]:
@@ -90,22 +76,22 @@ async def test_a_resume_that_comes_before_the_pause_is_kept(store: Store) -> Non
         assert await workflow("approve").result(run_id, store, timeout=20) == [2, "eve", 1]
 
 
-async def test_plain_sql_ends_a_pause_as_documented(store: Store, raw: Raw) -> None:
+async def test_plain_sql_ends_a_pause_as_documented(store: Store, raw_beside: Raw) -> None:
     async with polling(await serve(store, "approve", approve)):
         run_id = await workflow("approve").trigger(1).execute(store)
         await until(store, run_id, RunStatus.PAUSED)
-        for statement in documented(raw, run_id):
-            as_psql_would(raw, statement)
+        for statement in documented(raw_beside, run_id):
+            as_psql_would(raw_beside, statement)
         assert await workflow("approve").result(run_id, store, timeout=20) == [2, "ada", 2]
         signals = await store.app.signals(run_id)
         assert [(s.name, s.consumed_at is not None) for s in signals] == [(RESUME, True)]
-        for statement in documented(raw, run_id):
+        for statement in documented(raw_beside, run_id):
             with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation), match="was not accepted"):
-                as_psql_would(raw, statement)
+                as_psql_would(raw_beside, statement)
     assert await store.app.signals(run_id) == signals, "a finished run takes no more"
 
 
-async def test_plain_sql_that_meets_a_run_on_its_way_to_a_pause_is_not_lost(store: Store, raw: Raw) -> None:
+async def test_plain_sql_that_meets_a_run_on_its_way_to_a_pause_is_not_lost(store: Store, raw_beside: Raw) -> None:
     """The run has looked for signals and found none; then the SQL commits; then the run wants to pause."""
     looked, told = asyncio.Event(), asyncio.Event()
     home = asyncio.get_running_loop()
@@ -123,27 +109,27 @@ async def test_plain_sql_that_meets_a_run_on_its_way_to_a_pause_is_not_lost(stor
     async with polling(await serve(store, "approve", handler)):
         run_id = await workflow("approve").trigger().execute(store)
         await asyncio.wait_for(looked.wait(), 20)
-        for statement in documented(raw, run_id):
-            as_psql_would(raw, statement)
+        for statement in documented(raw_beside, run_id):
+            as_psql_would(raw_beside, statement)
         told.set()
         assert await workflow("approve").result(run_id, store, timeout=20) == {"by": "ada"}
 
 
-async def test_results_of_plain_sql_and_of_calls_come_in_order(store: Store, raw: Raw) -> None:
+async def test_results_of_plain_sql_and_of_calls_come_in_order(store: Store, raw_beside: Raw) -> None:
     async def thrice(ctx: WorkflowContext) -> list[Any]:
         return [await ctx.pause() for _ in range(3)]
 
     worker = await serve(store, "thrice", thrice)
     run_id = await workflow("thrice").trigger().execute(store)
     await store.resume(run_id, 1)
-    for statement in documented(raw, run_id):
-        as_psql_would(raw, statement)
+    for statement in documented(raw_beside, run_id):
+        as_psql_would(raw_beside, statement)
     await store.resume(run_id, 3)
     async with polling(worker):
         assert await workflow("thrice").result(run_id, store, timeout=20) == [1, {"by": "ada"}, 3]
 
 
-async def test_a_pause_lasts_as_long_as_it_says_however_often_it_is_looked_at(store: Store, raw: Raw) -> None:
+async def test_a_pause_lasts_as_long_as_it_says_however_often_it_is_looked_at(store: Store, raw_beside: Raw) -> None:
     async def wait(ctx: WorkflowContext) -> list[Any]:
         before = await ctx.now()
         answer = await ctx.pause(resume_after="1500ms")
@@ -152,16 +138,18 @@ async def test_a_pause_lasts_as_long_as_it_says_however_often_it_is_looked_at(st
     async with polling(await serve(store, "wait", wait)):
         run_id = await workflow("wait").trigger().execute(store)
         await until(store, run_id, RunStatus.PAUSED)
-        make_visible(raw, run_id)
+        make_visible(raw_beside, run_id)
         answer, passed = await workflow("wait").result(run_id, store, timeout=20)
     assert answer is None
     assert 1.5 <= passed < 5
     assert (await store.app.get(run_id)).lease_epoch == 3, "it was looked at once in between"
 
 
-def make_visible(raw: Raw, run_id: str) -> None:
+def make_visible(raw_beside: Raw, run_id: str) -> None:
     """pgqrs's other way to resume: make the message visible."""
-    raw.sql(f"UPDATE workflow.workflow_run SET run_at = {raw.now} WHERE id = ? AND status = 'paused'", UUID(run_id))
+    raw_beside.sql(
+        f"UPDATE workflow.workflow_run SET run_at = {raw_beside.now} WHERE id = ? AND status = 'paused'", UUID(run_id)
+    )
 
 
 class Door:
@@ -212,7 +200,7 @@ async def test_a_handler_that_returns_a_pause_is_called_again_at_every_check(sto
 @pytest.mark.parametrize("which", [0, 1], ids=["async", "sync"])
 @pytest.mark.parametrize("how", ["resume", "visible"])
 async def test_a_resume_calls_a_paused_handler_before_its_check_is_due(
-    store: Store, raw: Raw, which: int, how: str
+    store: Store, raw_beside: Raw, which: int, how: str
 ) -> None:
     door = Door()
     async with polling(await serve(store, "enter", handlers(door, "1h")[which])):
@@ -224,7 +212,7 @@ async def test_a_resume_calls_a_paused_handler_before_its_check_is_due(
             if how == "resume":
                 await store.resume(run_id)
             else:
-                make_visible(raw, run_id)
+                make_visible(raw_beside, run_id)
             async with asyncio.timeout(20):
                 while door.looks == before:
                     await asyncio.sleep(0.01)

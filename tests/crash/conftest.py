@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.crew import Crew, Watched
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest, backend: str) -> Callable[[str, float], None]:
-    """Write down what was measured, where `make crash` wants it: one JSON line per figure."""
-
-    def write(what: str, value: float) -> None:
-        target = os.environ.get("CRASH_FIGURES")
-        if target:
-            line = json.dumps(
-                {"figure": what, "value": round(value, 2), "backend": backend, "test": request.node.originalname}
-            )
-            with open(target, "a") as lines:
-                lines.write(line + "\n")
-
-    return write
 
 
 @pytest.fixture

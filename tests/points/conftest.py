@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,18 +49,3 @@ def new_postgres(postgres: Server) -> Iterator[NewDatabase]:
     yield create
     for name in names:
         postgres.drop_database(name)
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest, backend: str) -> Callable[[str, float], None]:
-    """Write down what was measured, where `make crash` wants it: one JSON line per figure."""
-
-    def write(what: str, value: float) -> None:
-        target = os.environ.get("CRASH_FIGURES")
-        if target:
-            test = request.node.originalname
-            line = {"figure": what, "value": round(value, 2), "backend": backend, "test": test}
-            with open(target, "a") as lines:
-                lines.write(json.dumps(line) + "\n")
-
-    return write

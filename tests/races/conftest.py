@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from support.ledger import Raw
@@ -19,17 +17,3 @@ async def ring(ledger: Ledger, raw: Raw) -> AsyncIterator[Ring]:
     other = ledger.twin()
     yield Ring(ledger, other, raw, random.Random(4))
     await other.close()
-
-
-@pytest.fixture
-def figure(request: pytest.FixtureRequest, backend: str) -> Callable[[str, float], None]:
-    """Write down what was counted, where `make crash` wants it: one JSON line per figure, of the full counts only."""
-
-    def write(what: str, value: float) -> None:
-        target = os.environ.get("CRASH_FIGURES")
-        if target and request.node.get_closest_marker("slow"):
-            line = {"figure": what, "value": round(value, 2), "backend": backend, "test": request.node.originalname}
-            with open(target, "a") as lines:
-                lines.write(json.dumps(line) + "\n")
-
-    return write
