@@ -209,8 +209,7 @@ async def test_an_ending_the_database_refuses_for_good_is_held_for_an_operator(
         async def refuse(endings: Any, repeated: bool) -> Any:
             raise swf.StoreError("no")
 
-        for shard in worker._journal._shards:
-            monkeypatch.setattr(shard, "_flush", refuse)
+        monkeypatch.setattr(worker._journal._entries, "_flush", refuse)
         handle = await app.trigger(refused)
         async with asyncio.timeout(10):
             while not (run := await handle.get()).is_held or run.status != "pending":

@@ -106,6 +106,11 @@ class Ending:
     clears: tuple[str, ...] = ()
     """The failed steps whose errors led here: the next execution does them again."""
 
+    @property
+    def is_plain_success(self) -> bool:
+        """Nobody else needs to hear of it."""
+        return self.move == "succeed" and not self.has_parent
+
 
 @dataclass(slots=True, eq=False)
 class Record:
@@ -137,6 +142,19 @@ class Record:
     """Records of the same run that are written with this one or not at all."""
     clears_suspicion: bool = False
     """The run had crashed before; this write proves that it makes progress."""
+
+    @property
+    def is_plain(self) -> bool:
+        """It leaves nothing but its own row."""
+        return not (
+            self.clears_suspicion
+            or self.also
+            or self.cancels
+            or self.signal_id is not None
+            or self.child is not None
+            or self.emits is not None
+            or self.told is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)

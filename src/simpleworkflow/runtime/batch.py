@@ -4,6 +4,10 @@ An idle system flushes at once; a busy one shares a commit among everybody who c
 tuning. One bad item must not strand its neighbours: when a flush is refused the batch is halved until the culprit
 stands alone, and only its own caller hears of it. When the database is away items wait (`patient`) or their callers
 are told (not patient); a flush that is tried again is told so, since the first try may have committed.
+
+`Batcher` keeps all items in order. `Sorter` knows that some items stand in a line (all entries of one run) and that
+some need another statement than others: a batch is what one statement can write, several may be under way at once,
+and lines stay in order all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import contextvars
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from ..model.errors import StoreUnavailable
@@ -25,9 +30,14 @@ MAX_WEIGHT = 4 * 1024 * 1024
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Reply = Callable[[Answer | None, Exception | None], object]
+"""Hears the answer, or why there is none."""
+Waiting = tuple[Item, Reply[Answer]]
 
 
 class Batcher(Generic[Item, Answer]):
+    _flushers = 1
+
     def __init__(
         self,
         flush: Callable[[list[Item], bool], Awaitable[Sequence[Answer]]],
@@ -42,8 +52,8 @@ class Batcher(Generic[Item, Answer]):
         self._patient = patient
         self._name = name
         self._weigh = weigh
-        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
-        self._flusher: asyncio.Task[None] | None = None
+        self._waiting: deque[Waiting[Item, Answer]] = deque()
+        self._busy: set[asyncio.Task[None]] = set()
         self._in_flight = 0
 
     @property
@@ -52,67 +62,79 @@ class Batcher(Generic[Item, Answer]):
 
     def submit(self, item: Item) -> asyncio.Future[Answer]:
         """Queue an item; the future ends when its flush has committed."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((item, answer))
-        if self._flusher is None:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.post(item, partial(resolve, answer))
+        return answer
+
+    def post(self, item: Item, reply: Reply[Answer]) -> None:
+        """The same for whoever would rather be called than wait. A reply must not raise."""
+        self._waiting.append((item, reply))
+        if len(self._busy) < self._flushers and self._is_enough():
             # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
-            self._flusher = loop.create_task(
+            flusher = asyncio.get_running_loop().create_task(
                 self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()
             )
-        return answer
+            self._busy.add(flusher)
+            flusher.add_done_callback(self._busy.discard)
+
+    def _is_enough(self) -> bool:
+        """Whether what is waiting is worth one more flush beside those under way."""
+        return not self._busy
 
     async def drain(self, timeout: float) -> bool:
         """Wait until everything is flushed; False when the time is up first."""
-        if self._flusher is not None:
-            await asyncio.wait({self._flusher}, timeout=timeout)
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=timeout)
         return self.backlog == 0
 
     def abandon(self) -> None:
-        if self._flusher is not None:
-            self._flusher.cancel()
+        for flusher in self._busy:
+            flusher.cancel()
 
     async def _flush_all(self) -> None:
         try:
-            while self._waiting:
-                batch = self._next_batch()
-                self._in_flight = len(batch)
-                await self._flush_some(batch)
-                self._in_flight = 0
+            while batch := self._next_batch():
+                self._in_flight += len(batch)
+                try:
+                    await self._flush_some(batch)
+                finally:
+                    self._in_flight -= len(batch)
+                    self._landed(batch)
         finally:
-            self._flusher = None
-            self._in_flight = 0
+            # At once: what is posted from now on needs a new flusher.
+            self._busy.discard(asyncio.current_task())
 
-    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:
+    def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """Bounded in number and in weight: a few hundred large payloads would be one enormous statement."""
-        batch = [self._waiting.popleft()]
-        weight = self._weigh(batch[0][0])
-        while self._waiting and len(batch) < self._limit:
-            weight += self._weigh(self._waiting[0][0])
-            if weight > MAX_WEIGHT:
+        batch: list[Waiting[Item, Answer]] = []
+        waiting, weight = self._waiting, 0
+        while waiting and len(batch) < self._limit:
+            weight += self._weigh(waiting[0][0])
+            if weight > MAX_WEIGHT and batch:
                 break
-            batch.append(self._waiting.popleft())
+            batch.append(waiting.popleft())
         return batch
 
-    async def _flush_some(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
+        """This batch is no longer under way."""
+
+    async def _flush_some(self, batch: list[Waiting[Item, Answer]]) -> None:
         try:
             answers = await self._persist([item for item, _ in batch])
         except Exception as error:
             await self._split(batch, error)
             return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+        for (_, reply), answer in zip(batch, answers, strict=True):
+            reply(answer, None)
 
-    async def _split(self, batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
+    async def _split(self, batch: list[Waiting[Item, Answer]], error: Exception) -> None:
         if len(batch) > 1 and not isinstance(error, StoreUnavailable):
             middle = len(batch) // 2
             await self._flush_some(batch[:middle])
             await self._flush_some(batch[middle:])
             return
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(error)
+        for _, reply in batch:
+            reply(None, error)
 
     async def _persist(self, items: list[Item]) -> Sequence[Answer]:
         pause, repeated = 0.1, False
@@ -126,3 +148,71 @@ class Batcher(Generic[Item, Answer]):
                 log.warning("%s: %d entries wait for the database: %s", self._name, len(items), error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)
+
+
+class Sorter(Batcher[Item, Answer]):
+    """Several flushes at a time. Items of one line never overtake each other; a batch holds items of one kind."""
+
+    def __init__(
+        self,
+        flush: Callable[[list[Item], bool], Awaitable[Sequence[Answer]]],
+        *,
+        flushers: int,
+        enough: int,
+        line: Callable[[Item], Hashable],
+        kind: Callable[[Item], object],
+        limit: int,
+        patient: bool,
+        name: str,
+        weigh: Callable[[Item], int],
+    ) -> None:
+        super().__init__(flush, limit=limit, patient=patient, name=name, weigh=weigh)
+        self._flushers = flushers
+        self._enough = enough
+        """How many must wait before one more flush beside those under way is worth its commit."""
+        self._line = line
+        self._kind = kind
+        self._flying: dict[int, set[Hashable]] = {}
+        """The lines of each batch that is under way."""
+
+    def _is_enough(self) -> bool:
+        return not self._busy or len(self._waiting) >= self._enough
+
+    def _next_batch(self) -> list[Waiting[Item, Answer]]:
+        """The first that may go, and all of its kind; who is passed over keeps its place, and its line behind it."""
+        stopped = set().union(*self._flying.values())
+        batch: list[Waiting[Item, Answer]] = []
+        passed: list[Waiting[Item, Answer]] = []
+        lines: set[Hashable] = set()
+        kind, weight = None, 0
+        while self._waiting and len(batch) < self._limit:
+            one = self._waiting.popleft()
+            item, line = one[0], self._line(one[0])
+            weight += self._weigh(item)
+            fits = line not in stopped and (not batch or (self._kind(item) == kind and weight <= MAX_WEIGHT))
+            if not fits:
+                weight -= self._weigh(item)
+                stopped.add(line)
+                passed.append(one)
+                continue
+            if not batch:
+                kind = self._kind(item)
+            batch.append(one)
+            lines.add(line)
+        self._waiting.extendleft(reversed(passed))
+        if batch:
+            self._flying[id(batch)] = lines
+        return batch
+
+    def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
+        del self._flying[id(batch)]
+
+
+def resolve(future: asyncio.Future[Answer], answer: Answer | None, error: Exception | None) -> None:
+    """A reply for a future; one that nobody waits for any more is left alone."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(answer)  # type: ignore[arg-type]  # with no error there is an answer

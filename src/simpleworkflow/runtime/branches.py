@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import contextvars
 import sys
-from collections import Counter
 from types import FrameType
 from typing import Any
 
 from ..model.errors import InvalidName, InvalidWorkflow
+from ..model.records import Lease
 
 BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
 IN_STEP: contextvars.ContextVar[Body | None] = contextvars.ContextVar("simpleworkflow_in_step", default=None)
@@ -35,9 +35,13 @@ class Body:
     """The body of a step while it runs. Tasks that it makes are its own: stopped with it, and nobody's when it is over,
     since a connection pool that was opened inside a step must outlive it."""
 
-    __slots__ = ("is_over", "tasks")
+    __slots__ = ("attempt", "is_over", "lease", "name", "step_id", "tasks")
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease, name: str, step_id: str, attempt: int) -> None:
+        self.lease = lease
+        self.name = name
+        self.step_id = step_id
+        self.attempt = attempt
         self.is_over = False
         self.tasks: set[Any] = set()
 
@@ -45,19 +49,18 @@ class Body:
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "needs_key", "path", "root", "unordered")
+    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "needs_key", "path", "unordered")
 
     def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
         self._parent = parent
-        self.root: Branch = self if parent is None else parent.root
         self.lost = False
         """It was a contender of a race that another one has won: nothing more is done in it."""
         self.unordered = unordered
         self.needs_key = False
         self._keys: set[str] = set()
-        self._uses: Counter[str] = Counter()
-        self._spawned: Counter[str] = Counter()
+        self._uses: dict[str, int] = {}
+        self._spawned: dict[str, int] = {}
 
     def identify(self, name: str, key: str | None = None) -> str:
         """The identity of the next durable call of this name; a key takes the place of the count."""
@@ -71,13 +74,13 @@ class Branch:
             raise InvalidWorkflow(
                 f"{name}: calls from other threads come in no order; give each a key (swf.step(key=…))"
             )
-        number = self._uses[name]
-        self._uses[name] += 1
+        number = self._uses.get(name, 0)
+        self._uses[name] = number + 1
         return _check_length(f"{self.path}{name}#{number}")
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
-        number = self._spawned[coroutine_name]
-        self._spawned[coroutine_name] += 1
+        number = self._spawned.get(coroutine_name, 0)
+        self._spawned[coroutine_name] = number + 1
         path = f"{self.path}{coroutine_name}:{number}/"
         return Branch(path, parent=self, unordered=unordered or self.unordered)
 
@@ -85,6 +88,13 @@ class Branch:
         """The same branch for calls from another thread, which come in no order: each needs a key."""
         branch = Branch(self.path, parent=self, unordered=self.unordered)
         branch._keys, branch.needs_key = self._keys, True
+        return branch
+
+    @property
+    def root(self) -> Branch:
+        branch = self
+        while branch._parent is not None:
+            branch = branch._parent
         return branch
 
     @property

@@ -71,7 +71,7 @@ class Children(Steps):
         return self._at(step_id, call)
 
     async def start(self, child: NewRun, step_id: str) -> None:
-        self._enter()
+        self._begin(step_id)
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
         self._begun.add(child.id)
@@ -92,14 +92,16 @@ class Children(Steps):
         self._awaited[step_id] = child.id, place
 
         async def both() -> Any:
-            await self._unless_beaten(step_id)
+            self._begin(step_id)
+            if self._is_beaten(step_id):
+                await self._never()
             await self.start(child, place)
             return await self._result(step_id, child.id, getattr(workflow, "output_type", Any))
 
         return self._at(step_id, both())
 
     async def _result(self, step_id: str, child_id: UUID, as_type: Any) -> Any:
-        self._enter()
+        self._begin(step_id)
         known = self._recorded(step_id, StepKind.RESULT)
         if known is not None and known.status is not StepStatus.WAITING:
             output, error = known.output_json, known.error_json

@@ -34,7 +34,9 @@ class Stage(Protocol):
     """What an execution offers to its context."""
 
     lease: Lease
-    durable: Durable
+
+    @property
+    def durable(self) -> Durable: ...
 
     def block(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R: ...
 

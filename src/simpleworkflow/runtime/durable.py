@@ -63,7 +63,7 @@ class Durable(Races):
         return self._at(step_id, self._sleep(step_id, length))
 
     async def _sleep(self, step_id: str, duration: float) -> None:
-        self._enter()
+        self._begin(step_id)
         known = self._recorded(step_id, StepKind.SLEEP)
         if known is not None and known.status is StepStatus.SUCCEEDED:
             return
@@ -82,7 +82,7 @@ class Durable(Races):
         return self._at(step_id, self._signal(step_id, name, as_type, limit))
 
     async def _signal(self, step_id: str, name: str, as_type: Any, limit: float | None) -> Any:
-        self._enter()
+        self._begin(step_id)
         known = self._recorded(step_id, StepKind.SIGNAL)
         if known is not None and known.status is StepStatus.SUCCEEDED:
             return payload.decode(known.output_json or "null", as_type, what=f"signal {name}")
@@ -131,7 +131,7 @@ class Durable(Races):
         return self._at(step_id, self._now(step_id))
 
     async def _now(self, step_id: str) -> datetime:
-        self._enter()
+        self._begin(step_id)
         known = self._recorded(step_id, StepKind.VALUE)
         text = (known.output_json or "null") if known is not None else payload.encode(self._stage.now())
         if known is None:
@@ -156,7 +156,7 @@ class Durable(Races):
         return self._at(step_id, self._remember(step_id, work, as_type))
 
     async def _remember(self, step_id: str, work: Callable[[], Coro[Any]], as_type: Any) -> Any:
-        self._enter()
+        self._begin(step_id)
         known = self._recorded(step_id, StepKind.VALUE)
         if known is None:
             self._stage.begin_work()
@@ -179,7 +179,7 @@ class Durable(Races):
         return self._at(step_id, self._emit(step_id, event_type, text))
 
     async def _emit(self, step_id: str, event_type: str, text: str) -> None:
-        self._enter()
+        self._begin(step_id)
         if self._recorded(step_id, StepKind.EMIT) is None:
             await self._write(self._record(step_id, StepKind.EMIT, StepStatus.SUCCEEDED, emits=(event_type, text)))
 
@@ -193,7 +193,7 @@ class Durable(Races):
         return self._publish(step_id, self._published[step_id], text)
 
     async def _publish(self, step_id: str, number: int, text: str) -> None:
-        self._enter()
+        self._begin(step_id)
         known = self._stage.history.steps.get(step_id)
         if known is not None and known.attempt >= number:
             self.replay.passed(step_id)

@@ -42,6 +42,7 @@ T = TypeVar("T")
 CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
 REFUSAL_PAUSE = 0.01
+_NEVER = threading.Event()
 CROWDED_PAUSE = 2.0
 """How long a waiting run that was sent away to make room stays away."""
 
@@ -61,12 +62,11 @@ class Execution(Stage):
     ) -> None:
         super().__init__(lease, history, services)
         self.workflow = workflow
-        self.durable = Durable(self)
+        self._durable: Durable | None = None
         self.tasks: set[asyncio.Future[Any]] = set()
         self.ticks = 0
         self.escaped: list[tuple[int, int, Exception]] = []
         self._handler_waits = 0
-        self._refusals = threading.Event()
         self._on_end = on_end
         self._on_code_over = on_code_over
         self._blocking: set[asyncio.Task[Any]] = set()
@@ -75,14 +75,19 @@ class Execution(Stage):
         self._deadline: Timer | None = None
         self._root: asyncio.Task[Ending | Pause | None] | None = None
 
+    @property
+    def durable(self) -> Durable:
+        """Made when it is first asked for: many runs never do."""
+        if self._durable is None:
+            self._durable = Durable(self)
+        return self._durable
+
     def start(self) -> None:
         if self.lease.deadline_in is not None:
             left = max(self.lease.deadline_in, 0.0)
             self._deadline = self.clock.call_later(left, lambda: self.stop(Stop.DEADLINE))
         context = contextvars.copy_context()
-        context.run(CURRENT.set, self)
-        name = f"simpleworkflow-run-{self.lease.id}"
-        self._root = self._loop.create_task(self._perform(), name=name, context=context)
+        self._root = self._loop.create_task(self._perform(), name=self.lease.type, context=context)
         self._root.add_done_callback(self._root_done)
 
     def is_stopping(self) -> bool:
@@ -116,7 +121,7 @@ class Execution(Stage):
         """For sync handlers: run a durable call on the worker's loop and block this thread until it returns."""
         if self.reason is not None:
             self._told = True
-            self._refusals.wait(REFUSAL_PAUSE)  # whoever catches everything and tries again does so slowly
+            _NEVER.wait(REFUSAL_PAUSE)  # whoever catches everything and tries again does so slowly
             raise ExecutionStopped
         try:
             branch = self.trunk if threading.get_ident() in self.threads else self.trunk.for_strangers()
@@ -208,8 +213,10 @@ class Execution(Stage):
         if self._on_code_over is not _nothing:
             over, self._on_code_over = self._on_code_over, _nothing
             over(self)
+            self._root = self._durable = None  # they know us, too: nobody should have to look for circles
 
     async def _perform(self) -> Ending | Pause | None:
+        CURRENT.set(self)
         BRANCH.set(self.trunk)
         try:
             value = self._input()
@@ -245,7 +252,7 @@ class Execution(Stage):
         context = contextvars.copy_context()
 
         def work() -> Any:
-            self.threads.add(threading.get_ident())
+            self.threads += (threading.get_ident(),)
             return context.run(handler, SyncContext(self), *value)
 
         call = self._loop.run_in_executor(self.services.threads, caught, work)
@@ -301,7 +308,7 @@ class Execution(Stage):
         # The root of a sync handler waits for its thread, which is blocked in a durable call: the others tell.
         if not self.workflow.is_async and not self._handler_waits:
             return False  # its own thread is at work
-        everyone = self.tasks if self.workflow.is_async else self.tasks - {self._root}
+        everyone = (self._root, *self.tasks) if self.workflow.is_async else self.tasks
         tasks = [task for task in everyone if isinstance(task, asyncio.Task)]
         return only_waits(tasks, self.waits, self._loop, self)
 

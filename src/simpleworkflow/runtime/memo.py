@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from ..model import payload
 from ..model.duration import human
@@ -58,17 +57,17 @@ class Memo:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.replay = Replay(stage.history.steps)
-        self._places: WeakKeyDictionary[Coroutine[Any, Any, Any], str] = WeakKeyDictionary()
-        """Where each durable call that has been written will leave its finishing record."""
-        self._inner: WeakKeyDictionary[Coroutine[Any, Any, Any], Sequence[Any]] = WeakKeyDictionary()
-        """The calls inside a race that has been written."""
+        self._written: dict[str, Coroutine[Any, Any, Any]] = {}
+        """The durable calls that have been written and not begun, by where they will leave their finishing record."""
+        self._inner: dict[str, Sequence[Any]] = {}
+        """The calls inside each race that has been written and not begun."""
         self._tickets: dict[str, Ticket] = {}
         """The races under way, by the places of their contenders."""
         self._warned = False
 
     @property
     def is_refused(self) -> bool:
-        return self._stage.is_over and not self._stage.has_ended
+        return self._stage.reason is not None
 
     async def refuse(self) -> Any:
         await asyncio.sleep(0)
@@ -76,29 +75,42 @@ class Memo:
 
     def _enter(self) -> Branch:
         """The branch of the caller, or a sentence that says why there is none."""
+        stage, branch = self._stage, BRANCH.get()
+        here = threading.get_ident() in stage.threads and IN_STEP.get() is None and not stage.is_over
+        if here and branch is not None and branch.root is stage.trunk and not branch.unordered:
+            return branch
+        raise self._why_not(branch)
+
+    def _why_not(self, branch: Branch | None) -> BaseException:
         if self._stage.has_ended:
-            raise InvalidWorkflow(f"run {self._stage.lease.id} has ended; its ctx cannot be used any more")
+            return InvalidWorkflow(f"run {self._stage.lease.id} has ended; its ctx cannot be used any more")
         if self._stage.is_over:
-            raise ExecutionStopped
+            return ExecutionStopped()
         if threading.get_ident() not in self._stage.threads:
-            raise InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
+            return InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
         if IN_STEP.get() is not None:
-            raise InvalidWorkflow("a durable call inside a step: a step is one piece; call it from the workflow itself")
-        branch = BRANCH.get()
+            told = "a durable call inside a step: a step is one piece; call it from the workflow itself"
+            return InvalidWorkflow(told)
         if branch is None:
-            raise InvalidWorkflow("durable calls belong to the workflow's own tasks; this one comes from elsewhere")
+            return InvalidWorkflow("durable calls belong to the workflow's own tasks; this one comes from elsewhere")
         if branch.root is not self._stage.trunk:
-            raise InvalidWorkflow("this ctx belongs to another run; a workflow uses the ctx that it was called with")
-        if branch.unordered:
-            raise InvalidWorkflow(
-                "durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"
-            )
-        return branch
+            return InvalidWorkflow("this ctx belongs to another run; a workflow uses the ctx that it was called with")
+        return InvalidWorkflow(
+            "durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"
+        )
 
     def _at(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Remember where this call will leave its finishing record; a race wants to know."""
-        self._places[call] = step_id
+        self._written[step_id] = call
         return call
+
+    def _place_of(self, call: Any) -> str | None:
+        return next((place for place, written in self._written.items() if written is call), None)
+
+    def _begin(self, step_id: str) -> None:
+        """A call that was written is awaited now, perhaps elsewhere: it must belong there, too."""
+        self._written.pop(step_id, None)
+        self._enter()
 
     def _recorded(self, step_id: str, kind: StepKind) -> Step | None:
         known = self._stage.history.steps.get(step_id)
@@ -119,25 +131,26 @@ class Memo:
 
     async def _write(self, record: Record) -> None:
         """Returns when the record is durable; never when the run is no longer ours, or the race is lost."""
-        await self._unless_beaten(record.step_id)
+        if self._is_beaten(record.step_id):
+            await self._never()
         if self._tickets and record.status in FINISHED:
             record = self._claim(record)
-        self._stage.begin_work()
+        stage = self._stage
+        stage.begin_work()
         try:
-            outcome = await self._stage.write(record)
+            outcome = await stage.write(record)
         finally:
-            self._stage.end_work()
+            stage.end_work()
         if outcome is not Outcome.DONE:
-            self._stage.lose()
-            await asyncio.Event().wait()
+            stage.lose()
+            await self._never()
         if record.status in FINISHED:
-            self._stage.kept.pop(record.step_id, None)
+            stage.kept.pop(record.step_id, None)
             self.replay.is_new(record.step_id)
 
-    async def _unless_beaten(self, step_id: str) -> None:
-        """Returns at once, or never when another contender of the same race was first."""
-        if self._is_beaten(step_id):
-            await asyncio.Event().wait()
+    async def _never(self) -> None:
+        """For calls whose outcome is no longer wanted: whoever awaits them is being stopped."""
+        await asyncio.Event().wait()
 
     def _is_beaten(self, step_id: str) -> bool:
         """Whether another contender of the same race has won already; then nothing of this one is written."""

@@ -99,15 +99,16 @@ class Races(Children):
             raise InvalidWorkflow(
                 "ctx.race takes the calls themselves, each once: await ctx.race(ctx.sleep('1h'), ctx.step(f))"
             )
-        lanes = [branch if call in self._places else branch.spawn(_name(call)) for call in calls]
+        lanes = [branch if self._place_of(call) else branch.spawn(_name(call)) for call in calls]
         step_id = branch.identify("@race")
         race = self._at(step_id, self._race(step_id, branch, calls, lanes))
-        self._inner[race] = calls
+        self._inner[step_id] = calls
         return race
 
     async def _race(self, step_id: str, branch: Branch, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
-        self._enter()
-        places = {self._places[call]: index for index, call in enumerate(calls) if call in self._places}
+        self._begin(step_id)
+        self._inner.pop(step_id, None)
+        places = {place: index for index, call in enumerate(calls) if (place := self._place_of(call)) is not None}
         known = self._recorded(step_id, StepKind.RACE)
         race = self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED)
         ticket = Ticket(race, places, lanes, branch, self._losers)
@@ -172,7 +173,9 @@ class Races(Children):
         """Calls that will never be awaited, with those inside them."""
         for call in calls:
             if asyncio.iscoroutine(call):
-                self._dismiss(self._inner.get(call, ()))
+                place = self._place_of(call) or ""
+                self._written.pop(place, None)
+                self._dismiss(self._inner.pop(place, ()))
                 call.close()
 
     def _finished_before(self, places: dict[str, int]) -> int | None:

@@ -7,7 +7,6 @@ even when the code has changed and some old records are never asked for.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from ..model.records import Step
@@ -16,17 +15,18 @@ from ..model.states import StepKind
 
 class Replay:
     def __init__(self, recorded: Mapping[str, Step]) -> None:
-        self._left: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._left: dict[str, dict[str, int]] = {}
         self._live: set[str] = set()
         for step_id, step in recorded.items():
             # A published value is written over and over: its row counts how often.
-            self._left[path_of(step_id)][step_id] = step.attempt if step.kind is StepKind.PUBLISH else 1
+            times = step.attempt if step.kind is StepKind.PUBLISH else 1
+            self._left.setdefault(path_of(step_id), {})[step_id] = times
 
     def passed(self, step_id: str) -> None:
         """The code has gone past this record."""
         if self._left:
-            left = self._left[path_of(step_id)]
-            left[step_id] -= 1
+            left = self._left.get(path_of(step_id), {})
+            left[step_id] = left.get(step_id, 0) - 1
             if left[step_id] <= 0:
                 del left[step_id]
 

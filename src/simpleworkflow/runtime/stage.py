@@ -73,7 +73,7 @@ class Stage(ABC):
         """Waits of this execution that have been put on record."""
         self.trunk = Branch()
         self._loop = asyncio.get_running_loop()
-        self.threads = {threading.get_ident()}
+        self.threads: tuple[int, ...] = (threading.get_ident(),)
         """Where durable calls may be made: the loop's own thread, and the one of a sync handler."""
         self._ended = False
         self._suspended: tuple[int, list[Wait]] | None = None
@@ -165,9 +165,7 @@ class Stage(ABC):
         self.look_again()
 
     async def confirm(self) -> None:
-        """Returns while the lease is surely ours; after a freeze the database is asked, and a loss never returns."""
-        if self.services.is_fresh(self.lease):
-            return
+        """After a freeze: ask the database whether the lease is still ours; a loss never returns."""
         self.begin_work()
         try:
             ours = await asyncio.shield(self.apart(self.services.confirm(self.lease)))

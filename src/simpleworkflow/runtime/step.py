@@ -9,7 +9,6 @@ A decorated step is still a plain function when called directly. Options live on
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -21,7 +20,7 @@ from uuid import UUID
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidName, InvalidWorkflow
 from ..model.retry import Retry
-from .branches import check_name
+from .branches import IN_STEP, check_name
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -52,15 +51,12 @@ class StepInfo:
     """Failed attempts of this step before: 0 the first time."""
 
 
-CURRENT_STEP: contextvars.ContextVar[StepInfo | None] = contextvars.ContextVar("simpleworkflow_step", default=None)
-
-
 def step_info() -> StepInfo:
     """Inside a step: who it is."""
-    info = CURRENT_STEP.get()
-    if info is None:
+    body = IN_STEP.get()
+    if body is None:
         raise InvalidWorkflow("step_info() tells a step about itself; it was called outside of one")
-    return info
+    return StepInfo(body.name, body.lease.id, f"{body.lease.id}:{body.step_id}", body.lease.epoch, body.attempt)
 
 
 class StepFunction(Generic[P, R_co]):
@@ -114,6 +110,8 @@ class Call:
     options: StepOptions
     is_async: bool
     output_type: Any
+    what: str
+    """What its output is called in messages."""
 
 
 def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
@@ -145,7 +143,8 @@ def _call(first: Any, given: str | None) -> Call:
     if name is None or name == "<lambda>":
         what = "a lambda" if name else f"a {type(function).__name__}"
         raise InvalidName(f'{what} has no name to remember it by; write ctx.step("name", …)')
-    return Call(check_name(name), function, options, _is_async(function), output_type(_plain(function)))
+    kind = output_type(_plain(function))
+    return Call(check_name(name), function, options, _is_async(function), kind, f"output of step {name}")
 
 
 _STAND_INS: dict[Any, Callable[..., Any]] = {}

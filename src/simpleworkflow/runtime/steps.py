@@ -21,7 +21,7 @@ from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAf
 from ..model.states import StepKind, StepStatus
 from .branches import IN_STEP, Body
 from .memo import Memo, durable
-from .step import CURRENT_STEP, Call, StepInfo, resolve
+from .step import Call, resolve
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -46,23 +46,21 @@ class Steps(Memo):
         return self._at(step_id, self._step(call, args, kwargs, step_id))
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
-        self._enter()
-        known = self._recorded(step_id, StepKind.STEP)
-        if known is not None and known.input_json is not None:
-            self._compare(step_id, known.input_json, _seen(args, kwargs))
-        if known is not None and known.status is StepStatus.SUCCEEDED:
-            return _decode(call, known.output_json or "null")
-        if known is not None and known.status is StepStatus.FAILED:
-            raise StepFailed.recorded(call.name, step_id, known.error_json)
-        attempt, seen = 0, _seen(args, kwargs)
-        if known is not None and known.status is StepStatus.RETRYING:
+        self._begin(step_id)
+        known, seen, attempt = self._recorded(step_id, StepKind.STEP), _seen(args, kwargs), 0
+        if known is not None:
+            self._compare(step_id, known.input_json, seen)
+            if known.status is StepStatus.SUCCEEDED:
+                return _decode(call, known.output_json or "null")
+            if known.status is StepStatus.FAILED:
+                raise StepFailed.recorded(call.name, step_id, known.error_json)
             attempt = known.attempt
             await self._pass_time(self._left(known), record=None)
         while True:
             started = self._stage.clock.passed()
             try:
                 value = await self._body(call, args, kwargs, step_id, attempt)
-                output = self._encode(value, f"output of step {call.name}")
+                output = self._encode(value, call.what)
                 value = _decode(call, output)
             except (Exception, SystemExit) as error:
                 if self._stage.is_over:
@@ -75,9 +73,9 @@ class Steps(Memo):
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.SUCCEEDED, output=output, **story))
             return value
 
-    def _compare(self, step_id: str, recorded: str, now: str | None) -> None:
+    def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
-        if now is not None and not payload.same_json(recorded, now):
+        if recorded is not None and now is not None and not payload.same_json(recorded, now):
             lease = self._stage.lease
             log.warning(
                 "run %s (%s): step %s is on record with other arguments; the recorded output is returned",
@@ -114,28 +112,28 @@ class Steps(Memo):
         await self._pass_time(delay, record=None)
 
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
-        lease = self._stage.lease
-        info = StepInfo(call.name, lease.id, f"{lease.id}:{step_id}", lease.epoch, attempt)
-        await self._unless_beaten(step_id)
-        await self._stage.confirm()
-        body = Body()
-        marks = IN_STEP.set(body), CURRENT_STEP.set(info)
-        limited = 0 if call.options.timeout is None else 1
-        self._stage.bodies.add(body)
-        self._stage.begin_work()
-        self._stage.limited += limited
+        stage, limited = self._stage, call.options.timeout is not None
+        if self._is_beaten(step_id):
+            await self._never()
+        if not stage.services.is_fresh(stage.lease):
+            await stage.confirm()
+        body = Body(stage.lease, call.name, step_id, attempt)
+        mark = IN_STEP.set(body)
+        stage.bodies.add(body)
+        stage.begin_work()
+        stage.limited += limited
         try:
             if call.is_async:
-                return await self._in_time(call, call.function(*args, **kwargs))
+                work = call.function(*args, **kwargs)
+                return await (self._in_time(call, work) if limited else work)
             value = await self._thread_body(call, args, kwargs, step_id)
             return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
             body.is_over = True
-            self._stage.bodies.discard(body)
-            self._stage.limited -= limited
-            self._stage.end_work()
-            CURRENT_STEP.reset(marks[1])
-            IN_STEP.reset(marks[0])
+            stage.bodies.discard(body)
+            stage.limited -= limited
+            stage.end_work()
+            IN_STEP.reset(mark)
 
     async def _thread_body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         """A thread cannot be stopped: one that ran out of time is waited for before the step is tried again."""
@@ -192,4 +190,4 @@ def _too_late(call: Call) -> StepTimeout:
 
 
 def _decode(call: Call, text: str) -> Any:
-    return payload.decode(text, call.output_type, what=f"output of step {call.name}")
+    return payload.decode(text, call.output_type, what=call.what)

@@ -1,7 +1,7 @@
-"""Who holds a lease: an identity that another process on the same host can check.
+"""Who holds a lease: an identity that another process on the same host can check. Short, since every lease carries it.
 
-    orders@5f3a9c1d02.4711.88392017
-    name    host       pid  start time of that pid
+    orders@5f3a9c1d.4711.88392017.7e02
+    name   host     pid  start    chance
 
 The host part is drawn from the kernel's boot id and the pid namespace, so that two containers with equal hostnames are
 different hosts; the start time guards against a reused pid. Where /proc is missing (not Linux) the host part is random
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_HOLDER = re.compile(r"@([0-9a-f]{10})\.(\d+)\.(\d+)(?:\.[0-9a-f]+)?$")
+_HOLDER = re.compile(r"@([0-9a-f]{8})\.(\d+)\.(\d+)(?:\.[0-9a-f]+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def own_identity(name: str | None = None) -> Identity:
     """A new identity for a worker in this process; unique even for two workers side by side."""
     hostname = socket.gethostname()
     pid = os.getpid()
-    shown = re.sub(r"[^\w.:-]", "-", name or f"{hostname}-{pid}")[:120]
+    shown = re.sub(r"[^\w.:-]", "-", name or hostname)[:120]
     token = f"{host_token()}.{pid}.{start_time(pid) or 0}.{secrets.token_hex(2)}"
     return Identity(f"{shown}@{token}", shown, hostname, pid)
 
@@ -45,8 +45,8 @@ def host_token() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
-        return secrets.token_hex(5)
-    return hashlib.sha256(f"{boot}:{namespace}".encode()).hexdigest()[:10]
+        return secrets.token_hex(4)
+    return hashlib.sha256(f"{boot}:{namespace}".encode()).hexdigest()[:8]
 
 
 def start_time(pid: int) -> int | None:

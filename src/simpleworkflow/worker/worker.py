@@ -11,12 +11,12 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from ..clock import monotonic
 from ..config import Settings
 from ..model import failure, moves
-from ..model.errors import StoreUnavailable
 from ..model.moves import Ending, Outcome, Pause
 from ..model.records import History, Lease, Renewal
 from ..model.states import NO_HANDLER
@@ -33,6 +33,7 @@ from ..store.operations import leases, steps
 from .claim import Claimer
 from .handback import hand_back, hand_back_strangers, hasten_undo, hold_refused, looking_up
 from .holdings import Holdings
+from .intake import Intake
 from .introduce import introduce
 from .loop import forever, pause_unless
 from .options import WorkerOptions
@@ -44,8 +45,6 @@ from .sweep import Sweeper
 log = logging.getLogger("simpleworkflow.worker")
 
 STOP_GRACE = 2.0
-CLAIM_GRACE = 1.0
-CLAIM_SLACK = 0.002
 FLUSH_GRACE = 3.0
 
 
@@ -60,16 +59,12 @@ class Worker:
         self._clock = ledger.clock
         self._process_ends = options.process_ends
         self._slots = Slots(settings.concurrency)
-        self._suspects_after = 0.0
-        self._histories: dict[UUID, History] = {}
         self._going: set[asyncio.Task[None]] = set()
-        self._lacks_room = False
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
         )
-        self._claiming: asyncio.Task[list[Lease]] | None = None
-        self._wake = asyncio.Event()
+        self._intake: Intake | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.ready = asyncio.Event()
@@ -81,16 +76,18 @@ class Worker:
         if self._stopping.is_set():
             self._hurry.set()
         self._stopping.set()
-        self._wake.set()
-        if self._claiming is not None:
-            # A claim that the database does not answer must not hold up the stop.
-            asyncio.get_running_loop().call_later(CLAIM_GRACE, self._claiming.cancel)
+        if self._intake is not None:
+            self._intake.stop()
 
     def nudge(self) -> None:
         """Look for work, and at what is under way, now instead of at the next poll."""
-        self._wake.set()
+        self._look()
         if len(self._holdings):
             self._renewer.look()
+
+    def _look(self) -> None:
+        if self._intake is not None:
+            self._intake.look()
 
     def is_idle(self, run_id: UUID, wakes: int, but_for_bodies: bool) -> bool:
         """Whether this run is under way here and only waits, knowing all that has happened to it."""
@@ -107,9 +104,7 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(
-            self._ledger, self._hinter, capacity=max(200, 2 * self._settings.concurrency), on_room=self._has_room
-        )
+        self._journal = Journal(self._ledger, self._hinter, capacity=max(400, 4 * self._settings.concurrency))
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
@@ -118,24 +113,13 @@ class Worker:
             every=self._shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )
-        self._services = Services(
-            clock=self._clock,
-            threads=self._threads,
-            step_threads=self._step_threads,
-            prolong=self._prolong,
-            write=self._journal.write,
-            look_up=looking_up(self._ledger).submit,
-            max_payload=self._settings.max_payload,
-            is_fresh=self._holdings.is_fresh,
-            confirm=self._confirm,
-            on_resident=self._wake.set,
-            home=self._ledger.home,
-        )
+        self._services = self._make_services()
+        self._intake = self._make_intake()
         await introduce(self._ledger, self._claimer, self.identity, self._stopping)
         self._renewer.start()
         sweeper = Sweeper(
             self._ledger,
-            self._wake.set,
+            self._look,
             me=self.identity.id,
             every=self._settings.sweep_every,
             grace=self._settings.lease / 2,
@@ -150,77 +134,43 @@ class Worker:
         self.ready.set()
         log.info("worker %s is ready", self.identity.id)
         try:
-            await self._claim_until_stopped()
+            await self._intake.run()
         finally:
             await self._shut_down(roles)
+
+    def _make_intake(self) -> Intake:
+        return Intake(
+            self._ledger,
+            self._claimer,
+            self._settings,
+            slots=self._slots,
+            journal=self._journal,
+            holdings=self._holdings,
+            start=self._begin,
+            give_back=self._give_back,
+        )
+
+    def _make_services(self) -> Services:
+        return Services(
+            clock=self._clock,
+            threads=self._threads,
+            step_threads=self._step_threads,
+            prolong=self._prolong,
+            write=self._journal.write,
+            look_up=looking_up(self._ledger).submit,
+            max_payload=self._settings.max_payload,
+            is_fresh=self._holdings.is_fresh,
+            confirm=self._confirm,
+            on_resident=self._look,
+            home=self._ledger.home,
+        )
 
     def _shortest_lease(self) -> float:
         own = [w.lease for w in self._claimer.routed() if w.lease is not None]
         return min([self._settings.lease, *own])
 
-    async def _claim_until_stopped(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.clear()
-            slots = self._slots.free
-            free = min(slots, self._journal.room)
-            self._lacks_room = free < slots
-            self._slots.make_room()
-            taken: list[Lease] = []
-            sent = monotonic()
-            if free > 0:
-                self._holdings.claiming = True
-                self._claiming = self._loop.create_task(self._claim(free))
-                await asyncio.wait({self._claiming})
-                taken = [] if self._claiming.cancelled() else self._claiming.result()
-            for lease in taken:
-                self._receive(lease, sent, self._histories.pop(lease.id, None))
-            self._holdings.claiming = False
-            if len(taken) < free or free <= 0:
-                await pause_unless(self._wake, min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK))
-
-    def _has_room(self) -> None:
-        """The journal has written something; if claiming waited for that, it goes on."""
-        if self._lacks_room:
-            self._wake.set()
-
-    async def _claim(self, free: int) -> list[Lease]:
-        """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
-        taken: list[Lease] = []
-        try:
-            # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
-            if self._slots.suspect is None and monotonic() >= self._suspects_after:
-                taken += await self._claimer.claim_suspect(self._slots.room_by_type(self._claimer.routed()))
-                self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
-            if free > len(taken):
-                room = self._slots.room_by_type(self._claimer.routed(), taken)
-                taken += await self._claimer.claim(free - len(taken), room)
-        except StoreUnavailable as error:
-            log.warning("nothing can be claimed: %s", error)
-        except Exception:
-            log.exception("claiming went wrong and will be tried again")
-        return await self._with_histories(taken)
-
-    async def _with_histories(self, taken: list[Lease]) -> list[Lease]:
-        """What was claimed before has a history, read later than the claim; without it the run is handed back."""
-        resumed = [lease for lease in taken if not lease.is_fresh]
-        if not resumed:
-            return taken
-        try:
-            self._histories.update(await self._ledger.run(steps.load([lease.id for lease in resumed])))
-            return taken
-        except Exception as error:
-            log.warning("%d runs are handed back, their histories cannot be read: %s", len(resumed), error)
-            for lease in resumed:
-                self._settle(lease, moves.release(lease, elapsed=None, delay=1.0))
-            return [lease for lease in taken if lease.is_fresh]
-
-    def _receive(self, lease: Lease, sent: float, history: History | None) -> None:
-        self._holdings.add(lease, sent)
-        if monotonic() - sent >= lease.lease_seconds:
-            # The answer took longer than the lease lasts (a blocked loop, a slow database): it may be others' by now.
-            self._settle(lease, moves.release(lease, elapsed=None))
-            return
-        self._begin(lease, history)
+    def _give_back(self, lease: Lease, delay: float) -> None:
+        self._settle(lease, moves.release(lease, elapsed=None, delay=delay))
 
     def _begin(self, lease: Lease, history: History | None) -> None:
         workflow = self._registry.find(lease.type)
@@ -245,7 +195,7 @@ class Worker:
 
     def _trust(self, key: Key) -> None:
         if self._slots.trust(key):
-            self._wake.set()
+            self._look()
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
         if ending is None:
@@ -254,13 +204,11 @@ class Worker:
         self._settle(execution.lease, ending, execution.started)
 
     def _settle(self, lease: Lease, ending: Ending | Pause, started: float | None = None) -> None:
-        entry = self._journal.write(ending)
-        entry.add_done_callback(lambda done: self._settled(lease, ending, done, started or self._clock.passed()))
+        self._journal.post(ending, partial(self._settled, lease, ending, started or self._clock.passed()))
 
-    def _settled(self, lease: Lease, ending: Ending | Pause, entry: asyncio.Future[Outcome], started: float) -> None:
-        if entry.cancelled():
-            return
-        error = entry.exception()
+    def _settled(
+        self, lease: Lease, ending: Ending | Pause, started: float, outcome: Outcome | None, error: Exception | None
+    ) -> None:
         refused_end = isinstance(ending, Ending) and ending.move in {"fail", "release"}
         if error is not None and not refused_end:
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
@@ -270,7 +218,7 @@ class Worker:
                 lease, moves.fail(lease, as_json, f"its ending was refused: {line}"[:500], elapsed=ending.elapsed)
             )
             return
-        if error is None and entry.result() is Outcome.WOKEN:
+        if outcome is Outcome.WOKEN:
             going = self._loop.create_task(self._go_on(lease, started))
             self._going.add(going)
             going.add_done_callback(self._going.discard)
@@ -279,7 +227,7 @@ class Worker:
         if error is not None:
             log.error("the ending of run %s is refused for good; it is held for an operator: %s", lease.id, error)
             self._loop.create_task(hold_refused(self._ledger, lease, error))
-        elif entry.result() is Outcome.LOST:
+        elif outcome is Outcome.LOST:
             log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
             self._acknowledge(lease)
 
@@ -313,7 +261,7 @@ class Worker:
         self._trust(key_of(lease))
         if execution.reason is Stop.LOST:
             self._acknowledge(lease)
-        self._wake.set()
+        self._look()
 
     def _acknowledge(self, lease: Lease) -> None:
         """If it was cancelled, its undo run need not wait for the lease to end."""
@@ -334,7 +282,7 @@ class Worker:
 
     def _hear(self, kind: str) -> None:
         if kind in {Hint.READY, Hint.CHANGED}:
-            self._wake.set()
+            self._look()
         if kind in {Hint.CONTROL, Hint.CHANGED} and len(self._holdings):
             self._renewer.look()
 

@@ -6,7 +6,8 @@ Dangers, and what is done about them:
 - A commit can succeed while its answer is lost. The operation is then repeated with `repeated=True`, and it decides
   by epoch and status what the first try did.
 - Deadlocks, serialization failures and lock timeouts are repeated after a short random pause.
-- A wrong plan, once cached, ruins the hot statements: engine connections run with the planner's other roads closed.
+- A wrong plan, once cached, ruins the hot statements: engine connections run with the planner's other roads closed,
+  and look-ups are priced so that a table which was still empty when the plan was made is not read from end to end.
   Behind a transaction pooler (?pgbouncer=true) session settings and prepared statements do not hold, so there each
   operation opens its transaction with SET LOCAL, nothing is prepared, and hints come from polling alone.
 """
@@ -41,6 +42,7 @@ _PLANNER = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
+    "random_page_cost": "0.01",
     "jit": "off",
     "lock_timeout": "500ms",
 }

@@ -84,9 +84,22 @@ def _lease(row: Row) -> Lease:
 
 def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
     """End executions. One statement where possible; with parents to wake, locks in id order come first."""
+    if all(ending.is_plain_success for ending in endings):
+        return _finish(endings)
     if any(ending.has_parent for ending in endings):
         return _settle_family(endings)
     return _settle(endings)
+
+
+@statements
+def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+    """The usual end, with nothing in the batch that it does not need."""
+    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
+    rows = yield query("finish_runs", b=ordered)
+    done = {(row["run_id"], row["epoch"]) for row in rows}
+    if done:
+        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])
+    return (yield from _outcomes(endings, done, repeated))
 
 
 @statements

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, cast
 from uuid import UUID
 
 from ...clock import to_us
@@ -69,37 +70,38 @@ def published(run_id: UUID, name: str) -> Steps[str | None]:
     return ours[-1] if ours else None
 
 
+class Kind(Enum):
+    """What an entry needs to be written."""
+
+    RECORD = "a row of its own and nothing else"
+    SUCCESS = "the end of a run without parents"
+    ENDING = "an end or a hand-back that clears no steps"
+    MORE = "several statements under one lock"
+
+
+def kind_of(entry: Entry) -> Kind:
+    if isinstance(entry, Record):
+        return Kind.RECORD if entry.is_plain else Kind.MORE
+    if isinstance(entry, Ending) and not entry.clears:
+        return Kind.SUCCESS if entry.is_plain_success else Kind.ENDING
+    return Kind.MORE
+
+
 def flush(entries: Sequence[Entry], *, fused: bool = False) -> Operation[list[Outcome]]:
     """Endings alone, and plain records alone where one statement can fence them, take the short road; everything else
     is locked first."""
-    if all(is_plain_ending(entry) for entry in entries):
-        return leases.settle([entry for entry in entries if isinstance(entry, Ending)])
-    if fused and all(is_plain_record(entry) for entry in entries):
-        return _record_fenced([entry for entry in entries if isinstance(entry, Record)])
+    kinds = set(map(kind_of, entries))
+    if kinds <= {Kind.SUCCESS, Kind.ENDING}:
+        return leases.settle(cast(Sequence[Ending], entries))
+    if fused and kinds == {Kind.RECORD}:
+        return _record_fenced(cast(Sequence[Record], entries))
     return _flush(entries)
-
-
-def is_plain_ending(entry: Entry) -> bool:
-    return isinstance(entry, Ending) and not entry.clears
-
-
-def is_plain_record(entry: Entry) -> bool:
-    """A record that leaves nothing but its own row."""
-    return isinstance(entry, Record) and not (
-        entry.clears_suspicion
-        or entry.also
-        or entry.cancels
-        or entry.signal_id is not None
-        or entry.child is not None
-        or entry.emits is not None
-        or entry.told is not None
-    )
 
 
 @statements
 def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
-    keys = sorted({(record.run_id, record.epoch) for record in records})
-    rows = yield query("record_fenced", k=keys, b=[_record_row(record) for record in _last_of_each(records)])
+    ordered = sorted(_last_of_each(records), key=lambda record: record.run_id)
+    rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
     held = {(row["run_id"], row["epoch"]) for row in rows}
     return [Outcome.DONE if (record.run_id, record.epoch) in held else Outcome.LOST for record in records]
 

@@ -31,13 +31,13 @@ FROM (
 -- replacing: r.crashes = 0 -> r.crashes > 0
 
 -- name: claim_lanes
--- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event
+-- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event. A locked row stays where it is, so its place finds it again without the index.
 -- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
 -- param: limit integer, worker text
 WITH due AS MATERIALIZED (
-  SELECT c.id, c.status, lane.max_attempts, lane.lease, lane.timeout
+  SELECT c.place, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM :lane CROSS JOIN LATERAL (
-    SELECT r.id, r.status FROM workflow.workflow_run r
+    SELECT r.ctid AS place, r.status FROM workflow.workflow_run r
     WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
       AND r.type = lane.type AND r.priority = lane.priority
       AND (r.deadline_at IS NULL OR r.deadline_at > :now)
@@ -51,7 +51,7 @@ claimed AS (
       lease_until = :now + us(due.lease), max_attempts = coalesce(r.max_attempts, due.max_attempts),
       deadline_at = coalesce(r.deadline_at, :now + us(due.timeout)),
       started_at = coalesce(r.started_at, :now), updated_at = :now
-  FROM due WHERE r.id = due.id
+  FROM due WHERE r.ctid = due.place
   RETURNING r.id, r.type, r.lease_epoch, r.attempt, r.crashes, r.max_attempts, r.priority, r.parent_id, r.wakes,
     r.idempotency_key, r.payload AS payload_json, r.run_at, (extract(epoch FROM r.deadline_at - :now) * 1000000)::bigint AS deadline_in, due.lease AS lease_in,
     due.status AS was),
@@ -107,6 +107,27 @@ logged AS (
   SELECT id, 'held', epoch, data, :now FROM settled WHERE hold_reason IS NOT NULL)
 SELECT id AS run_id, epoch FROM settled
 
+-- name: finish_runs
+-- differs: one statement, one round trip: the move and both events
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+WITH finished AS (
+  UPDATE workflow.workflow_run AS r
+  SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
+      finished_at = :now, result = b.result
+  FROM :b
+  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+  RETURNING r.id, b.epoch, b.elapsed),
+logged AS (
+  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
+  SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
+  UNION ALL
+  SELECT id, 'succeeded', epoch, :now FROM finished)
+SELECT id AS run_id, epoch FROM finished
+
+-- name: log_finished
+-- differs: finish_runs logs its own events here
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint)
+
 -- name: settle_family
 -- differs: here too the locks come first, and triggers fire after the last row; no entry disturbs another
 -- like: settle_runs
@@ -114,7 +135,7 @@ SELECT id AS run_id, epoch FROM settled
 -- name: settle_free
 -- differs: passes over rows that somebody else has locked, instead of waiting for them
 -- like: settle_runs
--- replacing: WITH settled AS ( -> WITH free AS MATERIALIZED (SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id FOR NO KEY UPDATE OF r SKIP LOCKED), settled AS (
+-- replacing: WITH settled AS ( -> WITH free AS MATERIALIZED (SELECT f.id FROM :b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
 -- replacing: WHERE r.id = b.run_id AND -> WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND
 
 -- name: log_settled
@@ -125,9 +146,10 @@ SELECT id AS run_id, epoch FROM settled
 -- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
 WITH mine AS MATERIALIZED (
-  SELECT r.id, b.lease FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-  WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
-  FOR NO KEY UPDATE OF r SKIP LOCKED)
+  SELECT held.id, b.lease FROM :b CROSS JOIN LATERAL (
+    SELECT r.id FROM workflow.workflow_run r
+    WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+    FOR NO KEY UPDATE SKIP LOCKED) AS held)
 UPDATE workflow.workflow_run AS r
 SET lease_until = greatest(r.lease_until, :now + us(mine.lease)), updated_at = :now
 FROM mine WHERE r.id = mine.id
@@ -136,8 +158,9 @@ RETURNING r.id AS run_id
 -- name: lock_leases
 -- differs: row locks
 -- batch: b(run_id uuid, epoch bigint)
-SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-WHERE (r.status || '') = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id FOR NO KEY UPDATE OF r
+SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
+  SELECT FROM workflow.workflow_run r
+  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch FOR NO KEY UPDATE) AS held
 
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes

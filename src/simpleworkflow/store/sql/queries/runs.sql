@@ -117,6 +117,23 @@ FROM :b
 WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
+-- name: finish_runs
+-- The usual end, a success that nobody else needs to hear of: settle_runs with as little as possible in its batch.
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+UPDATE workflow.workflow_run AS r
+SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
+    finished_at = :now, result = b.result
+FROM :b
+WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+RETURNING id AS run_id, lease_epoch AS epoch
+
+-- name: log_finished
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint)
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
+SELECT b.run_id, 'started', b.epoch, :now - us(b.elapsed) FROM :b
+UNION ALL
+SELECT b.run_id, 'succeeded', b.epoch, :now FROM :b
+
 -- name: settle_family
 -- The same when one entry's end may wake or cancel the run of another: SQLite takes an UPDATE's rows and new values
 -- before it changes the first one, so there they go one by one, each seeing what the one before has left.

@@ -34,8 +34,7 @@ INSERT INTO workflow.workflow_step AS s
   (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
 SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, :now - us(b.elapsed),
        CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END, :now + us(b.due_in), b.input, b.output, b.error
-FROM :b
-
+FROM
 -- fragment: or_complete
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
@@ -48,15 +47,15 @@ WHERE s.completed_at IS NULL OR s.kind = 'publish'
 -- name: record_fenced
 -- differs: only where rows can be locked inside a statement: the fence and the records in one round trip, one commit. The
 -- lock reads a row anew when it had to wait for it, so a lease that was taken over meanwhile does not come through.
--- batch: k(run_id uuid, epoch bigint)
--- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
-WITH held AS MATERIALIZED (
-  SELECT r.id, k.epoch FROM :k JOIN workflow.workflow_run r ON r.id = k.run_id
-  WHERE (r.status || '') = 'leased' AND r.lease_epoch = k.epoch ORDER BY r.id FOR NO KEY UPDATE OF r),
+-- batch: s(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
+WITH b AS MATERIALIZED (
+  SELECT s.* FROM :s CROSS JOIN LATERAL (
+    SELECT FROM workflow.workflow_run r
+    WHERE r.id = s.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = s.epoch FOR NO KEY UPDATE) AS held),
 written AS (
-  {insert_steps} JOIN held ON held.id = b.run_id AND held.epoch = b.epoch
+  {insert_steps} b
   {or_complete})
-SELECT held.id AS run_id, held.epoch FROM held
+SELECT DISTINCT b.run_id, b.epoch FROM b
 
 -- name: next_in_sequence
 -- differs: the sequence of the events numbers steps and signals too
@@ -64,5 +63,5 @@ SELECT held.id AS run_id, held.epoch FROM held
 -- name: record_steps
 -- differs: sequence numbers come from the event sequence itself
 -- batch: b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
-{insert_steps}
+{insert_steps} :b
 {or_complete}

@@ -40,29 +40,29 @@ CREATE TABLE workflow.workflow_registry (
 
 CREATE TABLE workflow.workflow_run (
   id uuid NOT NULL DEFAULT workflow.uuidv7(),
+  created_at timestamp with time zone NOT NULL DEFAULT now(),
+  parent_id uuid,
+  start_by timestamp with time zone,
+  run_at timestamp with time zone DEFAULT now(),
+  held_at timestamp with time zone,
+  deleted_at timestamp with time zone,
+  wakes bigint NOT NULL DEFAULT 0,
+  priority integer NOT NULL DEFAULT 100,
+  crashes integer NOT NULL DEFAULT 0,
+  attempt integer NOT NULL DEFAULT 0,
+  max_attempts integer,
   version bigint NOT NULL DEFAULT 0,
   lease_epoch bigint NOT NULL DEFAULT 0,
-  wakes bigint NOT NULL DEFAULT 0,
-  run_at timestamp with time zone DEFAULT now(),
-  lease_until timestamp with time zone,
   updated_at timestamp with time zone NOT NULL DEFAULT now(),
+  lease_until timestamp with time zone,
   started_at timestamp with time zone,
   finished_at timestamp with time zone,
-  held_at timestamp with time zone,
   deadline_at timestamp with time zone,
-  start_by timestamp with time zone,
-  created_at timestamp with time zone NOT NULL DEFAULT now(),
-  deleted_at timestamp with time zone,
-  parent_id uuid,
-  priority integer NOT NULL DEFAULT 100,
-  attempt integer NOT NULL DEFAULT 0,
-  crashes integer NOT NULL DEFAULT 0,
-  max_attempts integer,
   status text NOT NULL DEFAULT 'pending'::text,
   leased_by text,
+  result json,
   last_error text,
   error json,
-  result json,
   hold_reason text,
   delete_reason text,
   idempotency_key text,
@@ -81,7 +81,6 @@ CREATE TABLE workflow.workflow_run (
   CONSTRAINT workflow_run_type CHECK ((((length(type) >= 1) AND (length(type) <= 200)) AND (type !~ '[^A-Za-z0-9_.-]'::text)))
 ) WITH (autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.02, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, fillfactor=60);
 CREATE INDEX workflow_run_deadline ON workflow.workflow_run USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
-CREATE INDEX workflow_run_finished ON workflow.workflow_run USING btree (finished_at) WHERE (finished_at IS NOT NULL);
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run USING btree (idempotency_key) WHERE ((idempotency_key IS NOT NULL) AND (deleted_at IS NULL));
 CREATE INDEX workflow_run_leased ON workflow.workflow_run USING btree (leased_by, id) WHERE (status = 'leased'::text);
 CREATE INDEX workflow_run_parent ON workflow.workflow_run USING btree (parent_id) WHERE (parent_id IS NOT NULL);

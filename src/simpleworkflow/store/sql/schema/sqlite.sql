@@ -156,8 +156,6 @@ CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
 CREATE INDEX workflow_run_deadline ON workflow_run (deadline_at)
   WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 
-CREATE INDEX workflow_run_finished ON workflow_run (finished_at) WHERE finished_at IS NOT NULL;
-
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key)
   WHERE idempotency_key IS NOT NULL AND deleted_at IS NULL;
 

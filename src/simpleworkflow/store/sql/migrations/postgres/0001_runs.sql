@@ -1,6 +1,6 @@
 -- Runs, their audit trail, the definitions and the workers.
--- Column order is chosen for MVCC: what changes often and is narrow stands first, the payload stands last, so that
--- an UPDATE on the same page logs only the changed front of the row.
+-- Column order is chosen for MVCC: an UPDATE on the same page logs a row from its first changed byte to its last, so
+-- what a claim and an end do not touch stands in front (narrow) or at the back (wide), and what they touch between.
 
 -- migrate:up
 
@@ -14,29 +14,29 @@ $$;
 
 CREATE TABLE workflow.workflow_run (
   id              uuid PRIMARY KEY DEFAULT workflow.uuidv7(),
+  created_at      timestamptz NOT NULL DEFAULT now(),
+  parent_id       uuid,
+  start_by        timestamptz,
+  run_at          timestamptz DEFAULT now(),
+  held_at         timestamptz,
+  deleted_at      timestamptz,
+  wakes           bigint NOT NULL DEFAULT 0,
+  priority        integer NOT NULL DEFAULT 100,
+  crashes         integer NOT NULL DEFAULT 0,
+  attempt         integer NOT NULL DEFAULT 0,
+  max_attempts    integer,
   version         bigint NOT NULL DEFAULT 0,
   lease_epoch     bigint NOT NULL DEFAULT 0,
-  wakes           bigint NOT NULL DEFAULT 0,
-  run_at          timestamptz DEFAULT now(),
-  lease_until     timestamptz,
   updated_at      timestamptz NOT NULL DEFAULT now(),
+  lease_until     timestamptz,
   started_at      timestamptz,
   finished_at     timestamptz,
-  held_at         timestamptz,
   deadline_at     timestamptz,
-  start_by        timestamptz,
-  created_at      timestamptz NOT NULL DEFAULT now(),
-  deleted_at      timestamptz,
-  parent_id       uuid,
-  priority        integer NOT NULL DEFAULT 100,
-  attempt         integer NOT NULL DEFAULT 0,
-  crashes         integer NOT NULL DEFAULT 0,
-  max_attempts    integer,
   status          text NOT NULL DEFAULT 'pending',
   leased_by       text,
+  result          json,
   last_error      text,
   error           json,
-  result          json,
   hold_reason     text,
   delete_reason   text,
   idempotency_key text,
@@ -77,7 +77,6 @@ CREATE INDEX workflow_run_deadline ON workflow.workflow_run (deadline_at)
 CREATE INDEX workflow_run_start_by ON workflow.workflow_run (start_by)
   WHERE start_by IS NOT NULL AND lease_epoch = 0 AND finished_at IS NULL;
 CREATE INDEX workflow_run_parent ON workflow.workflow_run (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX workflow_run_finished ON workflow.workflow_run (finished_at) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE workflow.workflow_event (
   id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

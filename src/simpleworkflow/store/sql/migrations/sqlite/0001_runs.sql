@@ -74,7 +74,6 @@ CREATE INDEX workflow_run_deadline ON workflow_run (deadline_at)
 CREATE INDEX workflow_run_start_by ON workflow_run (start_by)
   WHERE start_by IS NOT NULL AND lease_epoch = 0 AND finished_at IS NULL;
 CREATE INDEX workflow_run_parent ON workflow_run (parent_id) WHERE parent_id IS NOT NULL;
-CREATE INDEX workflow_run_finished ON workflow_run (finished_at) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE workflow_event (
   id          INTEGER PRIMARY KEY,
