@@ -1,15 +1,17 @@
 """simpleworkflow: one worker process at default settings, as `simpleworkflow worker` runs it.
 
 The worker runs in the main thread on its own event loop, made the way the command makes it; only the signal handlers
-are left out. The runs are counted through the public door.
+are left out. The runs are counted through the public door. The URL of a SQLite database is the path of its file.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from stage import STEPS, Clock, payloads, play
+from stage import STEPS, Clock, make_clock, payloads, play
 
 import simpleworkflow as swf
 
@@ -33,14 +35,30 @@ async def ten_steps(ctx: swf.Context, order: dict[str, Any]) -> None:
         await ctx.step(nothing)
 
 
+class Door:
+    async def one(self, payload: dict[str, Any]) -> swf.RunHandle[None]:
+        return await app.trigger(noop, payload)
+
+    async def many(self, everything: Sequence[dict[str, Any]]) -> None:
+        await app.trigger_many(noop, everything)
+
+    async def result(self, handle: swf.RunHandle[None]) -> None:
+        await handle.result()
+
+
+@asynccontextmanager
+async def door(url: str) -> AsyncIterator[Door]:
+    app.use(url)
+    try:
+        yield Door()
+    finally:
+        await app.close()
+
+
 def prepare(url: str) -> None:
     app.use(url)
     app.sync.migrate()
-
-
-def enqueue(url: str, jobs: int) -> None:
-    app.use(url)
-    app.sync.trigger_many(noop, payloads(jobs))
+    app.sync.close()
 
 
 def drain(url: str, jobs: int) -> dict[str, Any]:
@@ -55,10 +73,10 @@ def steps(url: str, jobs: int) -> dict[str, Any]:
 
 async def work(jobs: int, first: swf.Workflow[Any, Any] | None = None) -> dict[str, Any]:
     global clock
-    clock = Clock(jobs)
     if first is not None:
         await app.trigger_many(first, payloads(jobs))
     await app.check()
+    clock = make_clock(jobs)
     worker = app.make_worker(process_ends=True)
     running = asyncio.create_task(worker.run())
     try:
@@ -74,4 +92,4 @@ async def succeeded() -> int:
 
 
 if __name__ == "__main__":
-    play(prepare=prepare, enqueue=enqueue, drain=drain, steps=steps)
+    play(prepare=prepare, door=door, drain=drain, steps=steps)

@@ -1,116 +1,111 @@
-"""What every driver shares: the command line, the payload and the clock. Standard library only, so it runs everywhere.
+"""The command line that every driver shares.
 
-A driver is one process that is the worker. The clock starts when the first handler starts and stops when the database
-says that all jobs are complete, so starting a process costs nobody anything and a peer that acknowledges late pays for
-it. Asking the database is work for the database, so nobody asks before the last handler has started; after that it is
-asked every few milliseconds.
+    prepare URL [N]              make the tables, and N jobs if asked
+    drain URL N [--workers K]    work them off, in this process or in K of them
+    steps URL N                  make and execute N workflows of ten steps
+    trigger-single | trigger-concurrent | trigger-bulk  URL N
+    latency URL N                from the trigger to the start in an idle worker process
 
-The danger is a figure from a run that did not do the work: the number of handler starts is reported with it, and a run
-that is not complete in time ends with an error instead of a figure.
+The last line that a driver prints is its story, as JSON. A run that did not do its work ends with an error and prints
+none. `serve`, `--board` and `--member` are how a driver starts its own worker processes (crew.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
+import inspect
 import json
 import sys
-import threading
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
+import doors
+from clock import Clock
+from crew import MemberClock, drain_together
+from doors import payloads
+
+__all__ = ["STEPS", "Clock", "make_clock", "payloads", "play"]
+
 STEPS = 10
-POLL_SECONDS = 0.005
-DEADLINE_SECONDS = 600.0
+Work = Callable[[str, int], dict[str, Any]]
+_member_of: tuple[str, int] | None = None
 
 
-class TooSlow(Exception):
-    """The jobs were not complete in time: there is no figure."""
-
-
-class Clock:
-    """Counts handler starts, in any thread, and times one drain."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.deadline = time.perf_counter() + DEADLINE_SECONDS
-        self._turns = itertools.count(1)  # next() is atomic where += is not
-        self._all_started = threading.Event()
-        self._began = self._cpu_began = 0.0
-        self._handlers = 0
-
-    def tick(self) -> None:
-        """A handler starts."""
-        turn = next(self._turns)
-        if turn == 1:
-            self._began, self._cpu_began = time.perf_counter(), time.process_time()
-        self._handlers = turn
-        if turn == self.jobs:
-            self._all_started.set()
-
-    def wait(self, done: Callable[[], int]) -> dict[str, Any]:
-        """Block until the database counts all jobs as done, and return the figures."""
-        if not self._all_started.wait(self._left()):
-            raise TooSlow(f"{self._handlers} of {self.jobs} handlers started in {DEADLINE_SECONDS:.0f} s")
-        while (complete := done()) < self.jobs:
-            self._go_on(complete)
-            time.sleep(POLL_SECONDS)
-        return self._figures()
-
-    async def wait_async(self, done: Callable[[], Awaitable[int]]) -> dict[str, Any]:
-        """The same for a driver that lives in an event loop; waiting must not occupy that loop."""
-        started = await asyncio.get_running_loop().run_in_executor(None, self._all_started.wait, self._left())
-        if not started:
-            raise TooSlow(f"{self._handlers} of {self.jobs} handlers started in {DEADLINE_SECONDS:.0f} s")
-        while (complete := await done()) < self.jobs:
-            self._go_on(complete)
-            await asyncio.sleep(POLL_SECONDS)
-        return self._figures()
-
-    def _left(self) -> float:
-        return max(0.0, self.deadline - time.perf_counter())
-
-    def _go_on(self, complete: int) -> None:
-        if not self._left():
-            raise TooSlow(f"{complete} of {self.jobs} jobs were complete after {DEADLINE_SECONDS:.0f} s")
-
-    def _figures(self) -> dict[str, Any]:
-        return {
-            "jobs": self.jobs,
-            "seconds": time.perf_counter() - self._began,
-            "cpu_seconds": time.process_time() - self._cpu_began,
-            "handlers": self._handlers,
-        }
-
-
-def payloads(jobs: int) -> list[dict[str, Any]]:
-    """About 110 bytes of JSON each."""
-    return [{"order": number, "note": "x" * 80} for number in range(jobs)]
+def make_clock(jobs: int) -> Clock:
+    """The clock of this process. Make it when everything is ready and the worker is about to start."""
+    return Clock(jobs) if _member_of is None else MemberClock(jobs, *_member_of)
 
 
 def play(
     *,
     prepare: Callable[[str], None],
-    enqueue: Callable[[str, int], None],
-    drain: Callable[[str, int], dict[str, Any]],
-    steps: Callable[[str, int], dict[str, Any]] | None = None,
+    door: doors.OpenDoor | doors.OpenAsyncDoor,
+    drain: Work,
+    steps: Work | None = None,
+    serve: Work | None = None,
 ) -> None:
-    """The command line of a driver: prepare URL, enqueue URL N, drain URL N, steps URL N."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["prepare", "enqueue", "drain", *(["steps"] if steps else [])])
-    parser.add_argument("url")
-    parser.add_argument("jobs", type=int, nargs="?")
-    options = parser.parse_args()
+    """Be the driver that these functions make. `serve` is a drain at the settings that begin soonest."""
+    commands: dict[str, Work] = {"drain": drain, "serve": serve or drain}
+    commands["latency"] = lambda url, jobs: _latency(door, url, jobs)
+    for how in doors.HOW:
+        commands[f"trigger-{how}"] = lambda url, jobs, how=how: _trigger(door, url, jobs, how)  # type: ignore[misc]
+    if steps is not None:
+        commands["steps"] = steps
+    options = _options(["prepare", *commands])
     if options.command == "prepare":
         prepare(options.url)
+        if options.jobs:
+            _fill(door, options.url, options.jobs)
         return
-    if not options.jobs or options.jobs < 1:
+    work = commands[options.command]
+    if options.workers > 1:
+        work = lambda url, jobs: drain_together(url, jobs, options.workers)  # noqa: E731
+    print(json.dumps(work(options.url, options.jobs)), flush=True)
+
+
+def _options(commands: list[str]) -> argparse.Namespace:
+    global _member_of
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("url")
+    parser.add_argument("jobs", type=int, nargs="?", default=0)
+    parser.add_argument("--workers", type=int, default=1, help="worker processes that drain together")
+    parser.add_argument("--board", help=argparse.SUPPRESS)
+    parser.add_argument("--member", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.jobs < 1 and options.command != "prepare":
         parser.error(f"{options.command} needs a number of jobs")
-    if options.command == "enqueue":
-        enqueue(options.url, options.jobs)
-        return
-    work = drain if options.command == "drain" or steps is None else steps
-    print(json.dumps(work(options.url, options.jobs)))
-    sys.stdout.flush()
+    if options.workers > 1 and options.command != "drain":
+        parser.error("only a drain can be shared by several workers")
+    if options.board:
+        _member_of = (options.board, options.member)
+    return options
+
+
+def _is_async(door: Any) -> bool:
+    """asynccontextmanager wraps an async generator function, contextmanager a plain one."""
+    return inspect.isasyncgenfunction(inspect.unwrap(door))
+
+
+def _fill(door: Any, url: str, jobs: int) -> None:
+    if _is_async(door):
+        asyncio.run(doors.fill_async(door, url, jobs))
+    else:
+        doors.fill(door, url, jobs)
+
+
+def _trigger(door: Any, url: str, jobs: int, how: str) -> dict[str, Any]:
+    if _is_async(door):
+        return asyncio.run(doors.trigger_async(door, url, jobs, how))
+    return doors.trigger(door, url, jobs, how)
+
+
+def _latency(door: Any, url: str, jobs: int) -> dict[str, Any]:
+    if _is_async(door):
+        return asyncio.run(doors.latency_async(door, url, jobs))
+    return doors.latency(door, url, jobs)
+
+
+if __name__ == "__main__":
+    sys.exit("this is the part that the drivers share; run one of them")

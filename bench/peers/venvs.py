@@ -1,13 +1,14 @@
-"""One virtual environment per peer, at pinned versions, so that a comparison can be made again next year.
+"""One environment per peer, at pinned versions, so that a comparison can be made again next year.
 
 Peers disagree about their dependencies (drivers above all), so none shares an environment with another or with us. The
 environments live in a cache folder outside the repository: `--cache`, else SIMPLEWORKFLOW_BENCH_CACHE, else
-~/.cache/simpleworkflow-bench. Every environment uses the interpreter that runs this file, which is ours: a comparison
-between two Pythons would be a comparison of Pythons.
+~/.cache/simpleworkflow-bench. Every virtual environment uses the interpreter that runs this file, which is ours: a
+comparison between two Pythons would be a comparison of Pythons. A peer written for Node gets a folder of its own as
+well, filled by npm.
 
 The danger is a half-made environment that looks finished. The list of what was asked for is written into the
-environment last, and an environment whose list differs from the pins is made anew. `pip freeze` is kept beside it:
-the pins name the peer and its driver, the frozen list says what came along.
+environment last, and an environment whose list differs from the pins is made anew. What came along with the pins is
+kept beside it: the frozen list of pip, the lock file of npm.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ from pathlib import Path
 
 PINS: dict[str, tuple[str, ...]] = {
     "dbos": ("dbos==3.3.0", "psycopg[binary]==3.3.8"),
+    # Its own SQLite: the one of an older system lacks what dbos needs (unixepoch with 'subsec').
+    "dbos_sqlite": ("dbos==3.3.0", "psycopg[binary]==3.3.8", "pysqlite3-binary==0.5.4.post2"),
     "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
     "procrastinate": ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.8"),
     "absurd": ("absurd-sdk==0.5.1", "absurdctl==0.5.1", "psycopg[binary]==3.3.8"),
     "pgqrs": ("pgqrs==0.15.3", "psycopg[binary]==3.3.8"),
 }
+NODE_PINS: dict[str, tuple[str, ...]] = {"graphile": ("graphile-worker@0.17.3",)}
 STAMP = "pins.txt"
+
+
+class CannotInstall(Exception):
+    """A peer cannot be had here: no such program, no network, no such version."""
 
 
 def cache_folder() -> Path:
@@ -45,7 +53,9 @@ def is_ready(peer: str, cache: Path) -> bool:
 
 
 def wanted(peer: str) -> str:
-    """What the stamp must say. The interpreter belongs to it: an upgraded Python is another environment."""
+    """What the stamp must say. The interpreter belongs to it: an upgraded one is another environment."""
+    if peer in NODE_PINS:
+        return "\n".join([f"node {_said(['node', '--version']).strip()}", *NODE_PINS[peer]]) + "\n"
     return "\n".join([f"python {sys.version.split()[0]}", *PINS[peer]]) + "\n"
 
 
@@ -55,31 +65,54 @@ def make(peer: str, cache: Path) -> None:
         return
     folder = cache / peer
     shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(python_of(peer, cache)), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", *PINS[peer]], check=True)
-    frozen = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
-    (folder / "frozen.txt").write_text(frozen)
+    folder.mkdir(parents=True)
+    if peer in NODE_PINS:
+        _fill_with_npm(peer, folder)
+    else:
+        _fill_with_pip(peer, folder, cache)
     (folder / STAMP).write_text(wanted(peer))
 
 
+def _fill_with_pip(peer: str, folder: Path, cache: Path) -> None:
+    _said([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(python_of(peer, cache)), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    _said([*pip, "install", *PINS[peer]])
+    (folder / "frozen.txt").write_text(_said([*pip, "freeze"]))
+
+
+def _fill_with_npm(peer: str, folder: Path) -> None:
+    (folder / "package.json").write_text('{"private": true}\n')
+    npm = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--save-exact"]
+    _said([*npm, *NODE_PINS[peer]])
+
+
+def _said(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except subprocess.CalledProcessError as error:
+        told = f"{error.stderr or ''}".strip()[-500:]
+        raise CannotInstall(f"{' '.join(command)} ended with {error.returncode}: {told}") from error
+    except OSError as error:
+        raise CannotInstall(f"{command[0]}: {error}") from error
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Create the peers' virtual environments.")
-    parser.add_argument("peers", nargs="*", metavar="PEER", help=f"all of them by default: {', '.join(PINS)}")
+    everyone = [*PINS, *NODE_PINS]
+    parser = argparse.ArgumentParser(description="Create the peers' environments.")
+    parser.add_argument("peers", nargs="*", metavar="PEER", help=f"all of them by default: {', '.join(everyone)}")
     parser.add_argument("--cache", type=Path, default=cache_folder())
     options = parser.parse_args()
-    unknown = sorted(set(options.peers) - set(PINS))
+    unknown = sorted(set(options.peers) - set(everyone))
     if unknown:
         parser.error(f"no such peer: {', '.join(unknown)}")
     failed = 0
-    for peer in options.peers or PINS:
+    for peer in options.peers or everyone:
         try:
             make(peer, options.cache)
             print(f"{peer}: ready in {options.cache / peer}")
-        except subprocess.CalledProcessError as error:  # one peer that cannot be had must not cost us the others
+        except CannotInstall as error:  # one peer that cannot be had must not cost us the others
             failed += 1
-            print(f"{peer}: not installed ({' '.join(map(str, error.cmd))} ended with {error.returncode})")
+            print(f"{peer}: not installed ({error})")
     return 1 if failed else 0
 
 

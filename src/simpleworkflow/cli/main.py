@@ -137,3 +137,21 @@ def migrate_status(url: str | None, as_json: bool) -> None:
     from .schema import status
 
     status(url, as_json)
+
+
+@main.command()
+@url_option
+@click.option(
+    "--runs", default=5_000, show_default=True, type=click.IntRange(1, 1_000_000), help="No-op runs to drain."
+)
+@click.option("--steps", default=10, show_default=True, type=click.IntRange(1, 1_000), help="Steps per workflow.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--keep", is_flag=True, help="Leave the benchmark's schema or file where it is.")
+def bench(url: str | None, runs: int, steps: int, as_json: bool, keep: bool) -> None:
+    """Measure what a database gives on this machine.
+
+    Works in a schema (PostgreSQL) or a file (SQLite) of its own, which is removed afterwards.
+    """
+    from .bench import run_bench
+
+    run_bench(url, runs=runs, steps=steps, as_json=as_json, keep=keep)

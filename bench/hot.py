@@ -1,0 +1,112 @@
+"""The two statements on which a drain turns, claim and settle, with the values that a no-op run gives them.
+
+The ceiling, the bare loop and the look at the claim's plan all use the catalogue's own texts: a copy would go on
+measuring yesterday's SQL. What this file adds is the values. They are found by the names of columns and parameters, so
+a new column without a value here stops the benchmark with its name, instead of measuring half of the work.
+
+The second danger is a statement that moves away: where the catalogue logs events in statements of their own
+(log_leased, log_settled), these two are not the whole work any more, and that is refused as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from simpleworkflow.config import Settings
+from simpleworkflow.model.retry import DEFAULT_RETRY
+from simpleworkflow.store.catalog import Statement, statements
+from simpleworkflow.store.drivers.postgres import _SESSION as SESSION
+
+__all__ = [
+    "BATCH",
+    "SESSION",
+    "TYPE",
+    "Moved",
+    "claim",
+    "claim_values",
+    "literal",
+    "settle",
+    "settle_arrays",
+    "settle_columns",
+]
+
+BATCH = 100
+TYPE = "bench.noop.v1"
+"""The type that drive_ours.py triggers and drains."""
+
+_CLAIM = {
+    "type": TYPE,
+    "priority": 100,
+    "max_attempts": DEFAULT_RETRY.max_attempts,
+    "lease": int(Settings().lease * 1_000_000),
+    "timeout": None,
+    "limit": BATCH,
+    "worker": "bench-0123456789abcdef",
+}
+_SETTLE = {
+    "status": "succeeded",
+    "event": "succeeded",
+    "started": 1,
+    "elapsed": 100,
+    "burns": 0,
+    "delay": 0,
+    "result": "null",
+    "error": None,
+    "last_error": None,
+    "hold_reason": None,
+    "data": None,
+}
+
+
+class Moved(Exception):
+    """The catalogue is no longer what this file knows: teach it the change before trusting a figure."""
+
+
+def claim() -> Statement:
+    return _statement("claim_lanes", "log_leased")
+
+
+def settle() -> Statement:
+    return _statement("settle_runs", "log_settled")
+
+
+def claim_values() -> dict[str, Any]:
+    """What the claim is given, by the names in its `order`: one lane, a batch of a hundred."""
+    return {
+        name: [tuple(_known(_CLAIM, column) for column, _ in claim().batches[name])]
+        if name in claim().batches
+        else _known(_CLAIM, name)
+        for name in claim().order
+    }
+
+
+def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[Any]]:
+    """The settle's parameters, one array for each column: these runs have succeeded."""
+    mine = {"run_id": ids, "epoch": epochs}
+    return [mine[column] if column in mine else [_known(_SETTLE, column)] * len(ids) for column, _ in settle_columns()]
+
+
+def settle_columns() -> tuple[tuple[str, str], ...]:
+    if len(settle().order) != 1:
+        raise Moved(f"settle_runs takes {settle().order}, not one batch")
+    return settle().batches[settle().order[0]]
+
+
+def literal(values: Iterable[Any]) -> str:
+    """A PostgreSQL array in text form."""
+    quoted = ("NULL" if v is None else '"' + str(v).replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values)
+    return "{" + ",".join(quoted) + "}"
+
+
+def _statement(name: str, log: str) -> Statement:
+    known = statements("postgres")
+    if log in known and known[log].text:
+        raise Moved(f"{name} is no longer all of the work: {log} has a text of its own")
+    return known[name]
+
+
+def _known(values: dict[str, Any], name: str) -> Any:
+    if name not in values:
+        raise Moved(f"no value for {name!r}; add one to bench/hot.py")
+    return values[name]

@@ -1,0 +1,111 @@
+"""Does a claim stay cheap as the tables grow, with runs that wait and with runs that are over?
+
+The pages that one claim of a hundred touches, and its time, at growing backlogs and beside many finished runs
+(`plans.py`); pages are the firm figure, because they do not depend on what else the machine is doing. Then the drain
+itself, with a past and without one, in pairs. The same database with a past serves all pairs, so each time its past is
+longer by one drain, never shorter; it is vacuumed before each. Rates are read from the database's own dates.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import filling
+import our_worker
+import psycopg
+from ground import Ground
+from judging import OURS, Bar, Finding, paired, turns
+from plans import Look, look
+
+LOOKS = 5
+FEW, SOME, MANY = 1_000, 100_000, 1_000_000
+PAST, QUICK_PAST = 500_000, 100_000
+PAIRS = 3
+RUNS, QUICK_RUNS = 20_000, 6_000
+EMPTY = "without a past"
+FLAT = Bar(at_most=1.3)
+UNSLOWED = Bar(at_least=0.9)
+
+
+def measure(ground: Ground) -> list[Finding]:
+    sizes = (FEW, SOME, QUICK_PAST if ground.quick else MANY)
+    past = QUICK_PAST if ground.quick else PAST
+    sizes = tuple(sorted(set(sizes)))
+    looks = backlogs(ground, sizes)
+    with ground.database() as url:
+        our_worker.prepare(url)
+        filling.past(url, past)
+        drained = beside_a_past(ground, url, past)
+        filling.backlog(url, SOME)
+        beside = look(url, LOOKS)
+    return [flat(looks), *(reported(size, found) for size, found in looks.items()), past_look(past, beside), drained]
+
+
+def backlogs(ground: Ground, sizes: tuple[int, ...]) -> dict[int, list[Look]]:
+    """The claim at each size of one growing backlog."""
+    looks = {}
+    with ground.database() as url:
+        our_worker.prepare(url)
+        for size in sizes:
+            filling.backlog(url, size)
+            looks[size] = look(url, LOOKS)
+    return looks
+
+
+def flat(looks: dict[int, list[Look]]) -> Finding:
+    few, many = min(looks), max(looks)
+    return paired(
+        "claims.buffers",
+        f"pages touched by a claim of 100 at a backlog of {many:,}, against {few:,}",
+        "pages",
+        [one.buffers for one in looks[many]],
+        [one.buffers for one in looks[few]],
+        bar=FLAT,
+        detail={str(size): figures(found) for size, found in looks.items()},
+    )
+
+
+def reported(size: int, looks: list[Look]) -> Finding:
+    return _time(f"claims.time_{size}", f"time of a claim of 100 at a backlog of {size:,}", looks)
+
+
+def past_look(past: int, looks: list[Look]) -> Finding:
+    title = f"time of a claim of 100 at a backlog of {SOME:,} beside {past:,} finished runs"
+    return _time("claims.time_beside_past", title, looks)
+
+
+def _time(key: str, title: str, looks: list[Look]) -> Finding:
+    times = tuple(one.milliseconds for one in looks)
+    return Finding(key, title, "ms", median(times), None, times, None, figures(looks))
+
+
+def figures(looks: list[Look]) -> dict[str, Any]:
+    return {"buffers": [one.buffers for one in looks], "milliseconds": [one.milliseconds for one in looks]}
+
+
+def beside_a_past(ground: Ground, url: str, past: int) -> Finding:
+    """Drains in the database with a past and in fresh ones, taking turns."""
+    runs = QUICK_RUNS if ground.quick else RUNS
+    rates: dict[str, list[float]] = {OURS: [], EMPTY: []}
+    for everyone in turns(PAIRS, EMPTY):
+        for who in everyone:
+            if who == OURS:
+                rates[who].append(drain(ground, url, runs))
+                continue
+            with ground.database() as fresh:
+                our_worker.prepare(fresh)
+                rates[who].append(drain(ground, fresh, runs))
+    title = f"drain of no-op runs beside {past:,} finished ones, against none"
+    detail = {"runs": runs, "with": rates[OURS], "without": rates[EMPTY]}
+    return paired("claims.past", title, "runs/s", rates[OURS], rates[EMPTY], bar=UNSLOWED, detail=detail)
+
+
+def drain(ground: Ground, url: str, runs: int) -> float:
+    since = str(ground.ask("SELECT now()"))
+    our_worker.prepare(url, runs)
+    with psycopg.connect(url, autocommit=True) as connection:
+        filling.tidy(connection)
+    ground.checkpoint()
+    our_worker.drain(ground, url, runs)
+    return our_worker.rate_by_dates(url, since, runs)

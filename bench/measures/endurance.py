@@ -1,0 +1,93 @@
+"""Does a drain keep its speed: over half a million runs in one go, and while somebody holds an old snapshot?
+
+Every finished run leaves dead row versions behind, and claims must not slow down by walking over them. The long drain
+is cut into fifths by the database's own dates of finishing, and each later fifth is held against the first: one ratio
+would be no verdict, four of one drain say at least where it slowed down.
+
+A snapshot that stays open (a report, a forgotten session) keeps vacuum from clearing anything away for as long as it
+lasts. So a second drain runs with a REPEATABLE READ transaction idle beside it from before the first claim to after the
+last finish, in pairs with drains without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import pairwise
+
+import our_worker
+import psycopg
+from ground import Ground
+from judging import OURS, Bar, Finding, paired, turns
+
+LONG, QUICK_LONG = 500_000, 60_000
+FIFTHS = 5
+PAIRS = 3
+HELD, QUICK_HELD = 60_000, 15_000
+FREE = "without a snapshot"
+STEADY = Bar(at_least=0.8)
+HALF = Bar(at_least=0.5)
+_BORDERS = """
+SELECT extract(epoch FROM finished_at - (SELECT min(started_at) FROM workflow.workflow_run))
+FROM (SELECT finished_at, row_number() OVER (ORDER BY finished_at) AS rank FROM workflow.workflow_run) AS r
+WHERE rank %% %(fifth)s = 0 ORDER BY rank
+"""
+
+
+def measure(ground: Ground) -> list[Finding]:
+    return [long_drain(ground), held_snapshot(ground)]
+
+
+def long_drain(ground: Ground) -> Finding:
+    runs = QUICK_LONG if ground.quick else LONG
+    with ground.database() as url:
+        our_worker.prepared(ground, url, runs)
+        drained = our_worker.drain(ground, url, runs)
+        rates = rates_of_fifths(url, runs)
+    return Finding(
+        "endurance.long",
+        f"{runs:,} runs drained in one go: the 2nd to 5th fifth of them, each against the first",
+        "runs/s",
+        rates[-1],
+        rates[0],
+        tuple(rate / rates[0] for rate in rates[1:]),
+        STEADY,
+        {"runs": runs, "fifths": rates, "whole": drained.rate, **drained.detail},
+    )
+
+
+def rates_of_fifths(url: str, runs: int) -> list[float]:
+    """Runs per second from border to border, in order of finishing."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(_BORDERS.encode(), {"fifth": runs // FIFTHS}).fetchall()
+    borders = [0.0, *(float(row[0]) for row in rows if row[0] is not None)]
+    if len(borders) != FIFTHS + 1:
+        raise our_worker.DriverFailed(f"{runs} finished runs have {FIFTHS} borders, not {len(borders) - 1}")
+    return [runs / FIFTHS / (end - begin) for begin, end in pairwise(borders)]
+
+
+def held_snapshot(ground: Ground) -> Finding:
+    runs = QUICK_HELD if ground.quick else HELD
+    rates: dict[str, list[float]] = {OURS: [], FREE: []}
+    for everyone in turns(PAIRS, FREE):
+        for who in everyone:
+            with ground.database() as url:
+                our_worker.prepared(ground, url, runs)
+                with snapshot(url) if who == OURS else contextlib.nullcontext():
+                    rates[who].append(our_worker.drain(ground, url, runs).rate)
+    title = f"drain of {runs:,} runs beside a snapshot held open, against none"
+    detail = {"runs": runs, "held": rates[OURS], "free": rates[FREE]}
+    return paired("endurance.snapshot", title, "runs/s", rates[OURS], rates[FREE], bar=HALF, detail=detail)
+
+
+@contextlib.contextmanager
+def snapshot(url: str) -> Iterator[None]:
+    """A transaction that has seen all runs waiting and still sees them so at the end: then it was held throughout."""
+    pending = "SELECT count(*) FROM workflow.workflow_run WHERE status = 'pending'"
+    with psycopg.connect(url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        before = connection.execute(pending).fetchone()
+        yield
+        after = connection.execute(pending).fetchone()
+    if before is None or before != after or not before[0]:
+        raise our_worker.DriverFailed(f"the snapshot was not held: {before} runs pending, then {after}")

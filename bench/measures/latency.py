@@ -1,0 +1,74 @@
+"""How long an idle worker takes to notice: from the trigger to the handler's start, and to the result.
+
+The clock starts before the call and stops in the handler, in another process; jobs come one at a time, 25 to 60 ms
+apart. Peers that poll do so as often as their documented settings allow; the processor time that an idle worker used
+is recorded beside its figure, because asking every millisecond is quick and never at rest. The best peer of this very
+run carries the bar on the median. The 99th percentile is read off all samples together and only reported: on a shared
+machine it is mostly the machine's. The way back, until `handle.result()` has returned, is measured for ours alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from ground import Ground
+from judging import OURS, Bar, Finding, ratios
+from peers.driving import best, finding, rounds
+
+SAMPLES = 100
+OUR_SAMPLES = 250  # 750 in three rounds
+QUICK_SAMPLES = 25
+PEERS = ("pgqueuer", "procrastinate", "pgqrs", "absurd", "dbos")
+QUICK_PEERS = ("pgqueuer", "pgqrs")
+ROUNDS = 3
+CEILING = Bar(at_most=1.1)
+
+
+def measure(ground: Ground) -> list[Finding]:
+    peers = QUICK_PEERS if ground.quick else PEERS
+    samples = dict.fromkeys((OURS, *peers), QUICK_SAMPLES if ground.quick else SAMPLES)
+    if not ground.quick:
+        samples[OURS] = OUR_SAMPLES
+    found = rounds(ground, "latency", samples, dict.fromkeys(samples, ROUNDS))
+    first = best(found, peers, figure="start_p50_ms", lowest=True)
+    findings: list[Finding] = []
+    for peer in sorted(peers, key=lambda one: one != first):
+        findings += finding(
+            found,
+            peer,
+            key="latency.start.best" if peer == first else f"latency.start.{peer}",
+            title=f"idle latency, trigger to start, p50, against {peer}"
+            + (", the best of them" if peer == first else ""),
+            unit="ms",
+            figure="start_p50_ms",
+            bar=CEILING if peer == first else None,
+        )
+    return findings + _tail(found, first) + _results(found)
+
+
+def _tail(found: list[dict[str, Any]], first: str | None) -> list[Finding]:
+    """The 99th percentile over the samples of all rounds; the ratios are those within a round."""
+    if first is None:
+        return []
+    detail = {"peer": first, "samples": {who: len(_samples(found, who, "start_ms")) for who in (OURS, first)}}
+    mine, theirs = (_p99(_samples(found, who, "start_ms")) for who in (OURS, first))
+    within = ratios(*([one[who]["start_p99_ms"] for one in found] for who in (OURS, first)))
+    title = f"idle latency, trigger to start, p99, against {first}"
+    return [Finding("latency.start.p99", title, "ms", mine, theirs, tuple(within), detail=detail)]
+
+
+def _results(found: list[dict[str, Any]]) -> list[Finding]:
+    medians = tuple(one[OURS]["result_p50_ms"] for one in found)
+    samples = _samples(found, OURS, "result_ms")
+    title = "idle latency, trigger to result, p50"
+    detail = {"p99_ms": _p99(samples), "samples": len(samples)}
+    return [Finding("latency.result", title, "ms", statistics.median(medians), None, medians, detail=detail)]
+
+
+def _samples(found: list[dict[str, Any]], who: str, name: str) -> list[float]:
+    return [sample for one in found for sample in one[who][name]]
+
+
+def _p99(samples: list[float]) -> float:
+    return statistics.quantiles(samples, n=100, method="inclusive")[98]

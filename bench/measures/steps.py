@@ -1,0 +1,38 @@
+"""Steps per second in workflows of ten steps that do nothing.
+
+Every step is on record before the next one begins, so this is the price of remembering. Ours keeps as many workflows in
+flight as a worker does by default; the peers as many as was best for each of them. dbos starts its workflows inside the
+clock, because that was faster for it than its queue. After a run the database is asked for its step records: ten for
+every workflow, or there is no figure.
+
+absurd and pgqrs are close to each other, so the bar is for the better of the two in this very run.
+"""
+
+from __future__ import annotations
+
+from ground import Ground
+from judging import OURS, Bar, Finding
+from peers.driving import STEPS, best, finding, rounds
+
+WORKFLOWS = {OURS: 3_000, "absurd": 400, "pgqrs": 500, "dbos": 90}
+QUICK_WORKFLOWS = {OURS: 500, "absurd": 60, "pgqrs": 80, "dbos": 15}
+OTHERS = ("absurd", "pgqrs")
+
+
+def measure(ground: Ground) -> list[Finding]:
+    workflows = QUICK_WORKFLOWS if ground.quick else WORKFLOWS
+    found = rounds(ground, "steps", workflows, dict.fromkeys(workflows, 3 if ground.quick else 7))
+    findings: list[Finding] = []
+    better = best(found, OTHERS)
+    for peer in ("dbos", *OTHERS):
+        bar = Bar(at_least=80) if peer == "dbos" else Bar(at_least=10) if peer == better else None
+        findings += finding(
+            found,
+            peer,
+            key=f"steps.{peer}",
+            title=f"steps in ten-step workflows, against {peer}" + (", the better of two" if peer == better else ""),
+            unit="steps/s",
+            times=STEPS,
+            bar=bar,
+        )
+    return findings

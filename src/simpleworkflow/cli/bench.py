@@ -1,0 +1,147 @@
+"""`simpleworkflow bench`: what does my database, on this machine, give me?
+
+The figures are taken in a schema (PostgreSQL) or a file (SQLite) of the benchmark's own, which is gone afterwards
+(bench_place.py). They are told together with the durability they were bought with: a server without fsync is fast
+until it loses power. Real work on the same server shares the disk and the processors meanwhile, in both directions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..config import default_url
+from ..store.operations.benchmark import durability
+from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
+from .bench_place import Place, place_at
+from .main import fail
+
+SAFE = {
+    "fsync": {"on"},
+    "synchronous_commit": {"on", "local", "remote_write", "remote_apply"},
+    "full_page_writes": {"on"},
+    "synchronous": {"full", "extra"},
+}
+"""What each setting must be so that a run that was accepted survives a loss of power."""
+
+
+def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bool) -> None:
+    plan = Plan(runs, steps)
+    left = "nothing is left behind"
+    try:
+        with _stopped_by_sigterm(), place_at(url or default_url(), keep=keep) as place:
+            if keep:
+                left = f"{place.kind} {place.name} is kept"
+            with _progress(show=not as_json) as told:
+                settings, figures = asyncio.run(_take(place, plan, told))
+            report = Report(place, plan, settings, figures, keep)
+            if as_json:
+                click.echo(json.dumps(report.as_json()))
+            else:
+                report.show()
+    except KeyboardInterrupt:
+        fail(f"interrupted; {left}")
+
+
+async def _take(place: Place, plan: Plan, told: Told) -> tuple[dict[str, str], list[Figure]]:
+    settings = await place.app.perform(durability())
+    return settings, await Measures(place.app, plan, told).take()
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """A polite stop ends like Ctrl-C: the place is removed first."""
+
+    def interrupt(_: int, __: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _progress(*, show: bool) -> Iterator[Told]:
+    """A bar on the screen; nothing where nobody looks."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
+        task = progress.add_task("")
+
+        def told(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        yield told
+
+
+class Report:
+    def __init__(self, place: Place, plan: Plan, settings: dict[str, str], figures: list[Figure], keep: bool) -> None:
+        self._place = place
+        self._plan = plan
+        self._settings = settings
+        self._figures = figures
+        self._keep = keep
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "simpleworkflow": version("simpleworkflow"),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "database": str(self._place.url),
+            "place": {"kind": self._place.kind, "name": self._place.name, "kept": self._keep},
+            "settings": self._settings,
+            "unsafe": self._unsafe(),
+            "runs": self._plan.runs,
+            "steps": self._plan.steps,
+            "figures": {figure.key: figure.as_json() for figure in self._figures},
+        }
+
+    def _unsafe(self) -> list[str]:
+        """The settings with which a loss of power may take accepted runs along."""
+        return [name for name, safe in SAFE.items() if self._settings.get(name, next(iter(safe))) not in safe]
+
+    def show(self) -> None:
+        console = Console(highlight=False)
+        table = Table("measure", title=str(self._place.url), title_justify="left")
+        table.add_column("figure", justify="right")
+        table.add_column("taken from", style="dim")
+        for figure in self._figures:
+            table.add_row(figure.title, *_told_of(figure))
+        console.print(table)
+        if any(isinstance(figure, Amount) for figure in self._figures):
+            console.print(
+                "The write-ahead log is the whole server's: what others wrote meanwhile is in it.", style="dim"
+            )
+        console.print("bought with " + ", ".join(f"{name} {value}" for name, value in self._settings.items()))
+        for name in self._unsafe():
+            console.print(
+                f"{name} is {self._settings[name]}: a loss of power may take accepted runs along", style="red"
+            )
+        if self._keep:
+            console.print(f"kept: {self._place.kind} {self._place.name}", soft_wrap=True)
+
+
+def _told_of(figure: Figure) -> tuple[str, str]:
+    match figure:
+        case Rate():
+            what = figure.unit.partition("/")[0]
+            return f"{figure.value:,.0f} {figure.unit}", f"{figure.count:,} {what} in {figure.seconds:.2f} s"
+        case Latency():
+            return f"p50 {figure.p50:.1f} ms, p99 {figure.p99:.1f} ms", f"{figure.count:,} runs, one at a time"
+        case Amount():
+            return f"{figure.value:,.0f} {figure.unit}", f"{figure.count:,} runs, trigger included"

@@ -1,0 +1,124 @@
+"""Where `simpleworkflow bench` works: beside the real tables, never in them, and gone afterwards.
+
+On PostgreSQL that is a schema with a random name in the database that was named; on SQLite a file with a random name
+in the folder of the file that was named, so that it is the same disk. The danger is to leave something behind, or to
+take away too much: the place is removed on errors and on Ctrl-C as well (a second Ctrl-C waits until that is done),
+the store refuses to drop a schema without the benchmark's prefix, and a place that could not be removed is told by
+name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..app import App
+from ..model.errors import SimpleWorkflowError, StoreError, StoreUnavailable
+from ..store.operations.benchmark import SCHEMA_PREFIX, drop_schema
+from ..store.url import MEMORY, DatabaseURL, parse_url
+
+BESIDES = ("", "-wal", "-shm", "-journal")
+"""What SQLite keeps beside a file, and the file."""
+
+
+class Leftover(SimpleWorkflowError):
+    """The benchmark could not remove its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database of the benchmark's own."""
+
+    app: App
+    url: DatabaseURL
+    """As the operator named it."""
+    name: str
+    """What would be left behind: a schema, or a file."""
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.url.dialect == "postgres"
+
+    @property
+    def kind(self) -> str:
+        return "schema" if self.is_postgres else "file"
+
+    def create(self) -> None:
+        """Reach the database and make the tables; all of them or none."""
+        try:
+            self.app.sync.migrate()
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            needs = "the right to create a schema in that database" if self.is_postgres else "to write in its folder"
+            raise StoreError(
+                f"cannot make the {self.kind} {self.name}: {error}; the benchmark needs {needs}"
+            ) from error
+
+    def remove(self) -> None:
+        try:
+            if self.is_postgres:
+                asyncio.run(_perform_drop(self.app, self.name))
+            self.app.sync.close()
+            if not self.is_postgres and self.url.target != MEMORY:
+                for suffix in BESIDES:
+                    Path(self.name + suffix).unlink(missing_ok=True)
+        except (SimpleWorkflowError, OSError) as error:
+            raise Leftover(f"the {self.kind} {self.name} could not be removed; please do that ({error})") from error
+
+
+async def _perform_drop(app: App, schema: str) -> None:
+    await app.perform(drop_schema(schema))
+
+
+def choose(url: str) -> Place:
+    """A place that nobody has used before; nothing is created yet."""
+    parsed, token = parse_url(url), secrets.token_hex(6)
+    if parsed.dialect == "postgres":
+        schema = f"{SCHEMA_PREFIX}{token}"
+        return Place(App(url, schema=schema), parsed, schema)
+    if parsed.target == MEMORY:
+        return Place(App(url), parsed, MEMORY)
+    file = Path(parsed.target)
+    beside = str(file.with_name(f"{file.name}.bench-{token}"))
+    return Place(App(beside), parsed, beside)
+
+
+@contextmanager
+def place_at(url: str, *, keep: bool) -> Iterator[Place]:
+    place = choose(url)
+    is_made = True  # an interruption may come after the commit
+    try:
+        try:
+            place.create()
+        except SimpleWorkflowError:
+            is_made = not place.is_postgres  # a schema is made whole or not at all; a file may be there, empty
+            raise
+        yield place
+    finally:
+        with _undisturbed():
+            if is_made and not keep:
+                place.remove()
+            else:
+                place.app.sync.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals wait: whoever presses Ctrl-C twice wants to be out soon, not to leave tables behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

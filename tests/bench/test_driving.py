@@ -1,0 +1,67 @@
+"""What happens around the drivers: the order of a round, who counts as the best, and peers that are not there.
+
+The drivers themselves are exercised by the benchmark.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from judging import OURS, Bar
+from peers import driving
+from peers.venvs import CannotInstall
+
+ROUNDS: list[dict[str, Any]] = [
+    {OURS: {"rate": 10.0}, "slow": {"rate": 1.0}, "fast": {"rate": 5.0}},
+    {OURS: {"rate": 20.0}, "slow": {"rate": 9.0}, "fast": {"rate": 4.0}},
+    {OURS: {"rate": 30.0}, "slow": {"rate": 2.0}, "fast": {"rate": 6.0}},
+    {OURS: {"rate": 40.0}},
+]
+
+
+def test_rounds_go_forth_and_back_with_the_first_peer_beside_us() -> None:
+    orders = driving.forth_and_back({OURS: 3, "near": 3, "far": 3})
+    assert orders == [[OURS, "near", "far"], ["far", "near", OURS], [OURS, "near", "far"]]
+
+
+def test_a_peer_is_in_as_many_rounds_as_asked() -> None:
+    assert driving.forth_and_back({OURS: 2, "rare": 1}) == [[OURS, "rare"], [OURS]]
+
+
+def test_the_best_peer_is_the_one_with_the_best_median() -> None:
+    assert driving.best(ROUNDS, ("slow", "fast", "absent")) == "fast"
+    assert driving.best(ROUNDS, ("slow", "fast"), lowest=True) == "slow"
+    assert driving.best(ROUNDS, ("absent",)) is None
+
+
+def test_a_finding_uses_only_the_rounds_that_have_both_sides() -> None:
+    (found,) = driving.finding(ROUNDS, "fast", key="key", title="title", unit="runs/s", times=2, bar=Bar(at_least=1.5))
+    assert found.values == (2.0, 5.0, 5.0)
+    assert (found.ours, found.theirs, found.verdict) == (40.0, 10.0, "pass")
+
+
+def test_a_peer_that_took_no_part_has_no_finding() -> None:
+    assert driving.finding(ROUNDS, "absent", key="key", title="title", unit="runs/s") == []
+
+
+def test_a_peer_that_cannot_be_installed_is_left_out_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(peer: str, cache: Path) -> None:
+        raise CannotInstall("no network")
+
+    monkeypatch.setattr(driving, "make", refuse)
+    assert driving.is_present(OURS)
+    assert not driving.is_present("pgqueuer")
+    assert "pgqueuer is not here and cannot be installed (no network); it is left out" in capsys.readouterr().err
+
+
+def test_a_count_that_differs_is_no_figure() -> None:
+    with pytest.raises(driving.NotDone, match="jobs: 9 instead of 10"):
+        driving._expect(9, 10, "jobs")

@@ -1,0 +1,186 @@
+"""`simpleworkflow bench` on an operator's own database: true figures, real runs untouched, nothing left behind.
+
+The sizes are tiny; whether a figure is high is the benchmark's business, whether it is one is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from support.ledger import Raw, until
+
+import simpleworkflow as swf
+from simpleworkflow.cli.bench_measures import Plan, percentile
+from simpleworkflow.store import Ledger
+from simpleworkflow.store.operations.benchmark import drop_schema
+
+COMMAND = [sys.executable, "-m", "simpleworkflow", "bench"]
+SMALL = ["--runs", "60", "--steps", "3"]
+RATES = {"trigger_single", "trigger_concurrent", "trigger_bulk", "drain", "steps"}
+LATENCIES = {"latency_start", "latency_result"}
+
+
+def environment(url: str | None = None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "SIMPLEWORKFLOW_URL"}
+    # A prefix that an operator has set for real workers must not keep the benchmark's own from its runs.
+    kept["WORKER_TYPE_PREFIXES"] = "billing."
+    return kept if url is None else {**kept, "SIMPLEWORKFLOW_URL": url}
+
+
+def bench(*arguments: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, env=environment(url), timeout=90, check=False
+    )
+
+
+@pytest.fixture
+def leftovers(backend: str, url: str, tmp_path: Path) -> Callable[[], list[str]]:
+    """What the benchmark has made and not removed."""
+
+    def look() -> list[str]:
+        if backend == "sqlite":
+            return sorted(path.name for path in tmp_path.iterdir() if ".bench-" in path.name)
+        raw = Raw(url)
+        rows = raw.sql("SELECT nspname AS name FROM pg_namespace WHERE nspname LIKE 'simpleworkflow_bench_%'")
+        raw.close()
+        return [str(row["name"]) for row in rows]
+
+    return look
+
+
+@pytest.fixture
+def app(url: str) -> Iterator[swf.App]:
+    """The operator's own runs."""
+    opened = swf.App(url)
+    opened.sync.trigger("billing.charge.v1", {"order": 1})
+    yield opened
+    opened.sync.close()
+
+
+def test_every_measure_has_a_figure_and_the_operators_runs_are_left_alone(
+    app: swf.App, url: str, backend: str, leftovers: Callable[[], list[str]]
+) -> None:
+    done = bench(*SMALL, "--json", url=url)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    report: dict[str, Any] = json.loads(done.stdout)
+    figures = report["figures"]
+    assert set(figures) == RATES | LATENCIES | ({"wal"} if backend == "postgres" else set())
+    for key in RATES:
+        assert figures[key]["value"] == pytest.approx(figures[key]["count"] / figures[key]["seconds"], rel=0.01)
+    for key in LATENCIES:
+        assert 0 < figures[key]["p50"] <= figures[key]["p99"]
+    assert figures["latency_start"]["p50"] < figures["latency_result"]["p50"]
+    assert (figures["drain"]["count"], figures["steps"]["count"]) == (60, 6 * 3)
+    if backend == "postgres":
+        assert figures["wal"]["value"] > 100
+    assert leftovers() == []
+    assert [(one.type, one.runs) for one in app.sync.counts()] == [("billing.charge.v1", 1)]
+    assert app.sync.workers() == []
+
+
+def test_the_figures_are_told_with_the_durability_they_were_bought_with(url: str, backend: str) -> None:
+    report = json.loads(bench(*SMALL, "--json", "--url", url).stdout)
+    names = {"PostgreSQL", "fsync", "synchronous_commit", "full_page_writes"}
+    assert set(report["settings"]) == (names if backend == "postgres" else {"SQLite", "journal_mode", "synchronous"})
+    assert set(report["unsafe"]) == {name for name, value in report["settings"].items() if value == "off"}
+
+
+def test_the_table_names_every_measure_and_the_settings(url: str) -> None:
+    done = bench(*SMALL, "--url", url)
+    assert done.returncode == 0, done.stderr
+    for part in ("trigger, one by one", "in bulk", "drain of no-op runs", "workflows of 3 steps", "p50", "steps/s"):
+        assert part in done.stdout
+    assert "bought with " in done.stdout
+
+
+def test_what_is_kept_is_named_and_can_be_looked_at(url: str, backend: str, leftovers: Callable[[], list[str]]) -> None:
+    done = bench(*SMALL, "--url", url, "--json", "--keep")
+    assert done.returncode == 0, done.stderr
+    place = json.loads(done.stdout)["place"]
+    assert place["kept"] is True
+    assert [Path(place["name"]).name] == leftovers()
+    app = swf.App(url, schema=place["name"]) if backend == "postgres" else swf.App(place["name"])
+    assert {one.type: one.runs for one in app.sync.counts() if one.status == "succeeded"}["bench.noop.v1"] == 60
+    app.sync.close()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_an_interrupted_benchmark_leaves_nothing_behind(
+    url: str, stop: signal.Signals, leftovers: Callable[[], list[str]]
+) -> None:
+    command = [*COMMAND, "--url", url, "--runs", "200000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    try:
+        until(lambda: leftovers() or process.poll() is not None, "the benchmark has its place", 30)
+        process.send_signal(stop)
+        said, complained = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert complained == "error: interrupted; nothing is left behind\n"
+    assert said == ""
+    assert leftovers() == []
+
+
+def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
+    for url, says in (
+        ("postgresql://u:c4n4ry@127.0.0.1:1/db", "postgresql://u:***@127.0.0.1:1/db"),
+        (str(tmp_path / "nowhere" / "x.db"), "the folder"),
+    ):
+        done = bench(*SMALL, "--url", url)
+        assert done.returncode == 1
+        assert says in done.stderr
+        assert "c4n4ry" not in done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_role_that_may_not_create_a_schema_is_told_what_it_lacks(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE bench_guest LOGIN PASSWORD 'guest'")
+        try:
+            parts = urlsplit(postgres_url)
+            host = parts.netloc.rpartition("@")[2]
+            done = bench(*SMALL, "--url", parts._replace(netloc=f"bench_guest:guest@{host}").geturl())
+        finally:
+            admin.execute("DROP ROLE bench_guest")
+    assert done.returncode == 1
+    assert "permission denied" in done.stderr
+    assert "the right to create a schema" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--runs", "0"], ["--steps", "0"], ["--url", "mysql://h/d"], ["--dance"]], ids=lambda a: a[0]
+)
+def test_a_benchmark_called_wrongly_exits_with_2(arguments: list[str]) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+async def test_no_schema_but_the_benchmarks_own_can_be_dropped(ledger: Ledger) -> None:
+    with pytest.raises(swf.StoreError, match="was not made by the benchmark"):
+        await ledger.run(drop_schema("workflow"))
+
+
+def test_the_smallest_plan_still_does_something_everywhere() -> None:
+    plan = Plan(runs=1, steps=1)
+    assert min(plan.single, plan.together, plan.stepped, plan.samples) >= 1
+    assert plan.together % 50 == 0
+
+
+def test_a_percentile_is_a_sample_that_was_seen() -> None:
+    samples = [float(n) for n in range(100, 0, -1)]
+    assert (percentile(samples, 50), percentile(samples, 99), percentile([7.0], 99)) == (50.0, 99.0, 7.0)
