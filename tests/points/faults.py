@@ -37,7 +37,19 @@ DEATHS = (BEFORE, AFTER)
 SERVER_ERRORS = {"deadlock": "40P01", "serialization": "40001", "timeout": "57014"}
 FILE_ERRORS = {"busy": sqlite3.SQLITE_BUSY, "full": sqlite3.SQLITE_FULL, "ioerr": sqlite3.SQLITE_IOERR}
 ERRORS = {"sqlite": (*FILE_ERRORS, LOST), "postgres": (*SERVER_ERRORS, RESET)}
-COUNTED = {"claim", "load", "reload", "get", "_flush", "_record_fenced", "_settle", "_settle_family", "settle_free"}
+COUNTED = {
+    "claim",
+    "load",
+    "reload",
+    "get",
+    "_flush",
+    "_record_fenced",
+    "_record_results",
+    "_finish",
+    "_settle",
+    "_settle_family",
+    "settle_free",
+}
 
 OPERATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("points_operation", default=None)
 

@@ -63,7 +63,7 @@ class Client(Control):
         """Accept one run per input, in few statements, in the order given.
 
         Every input is checked before the first run is created. Many hundreds are sent in several statements: when the
-        database fails in between, the first ones exist. Inside your own transaction (connection=) it is all or none.
+        database fails in between, some of them exist. Inside your own transaction (connection=) it is all or none.
         """
         check_options(options)
         if options.get("id") is not None or options.get("idempotency_key") is not None:

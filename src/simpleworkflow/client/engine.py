@@ -16,7 +16,9 @@ import concurrent.futures
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ..clock import Clock
@@ -24,7 +26,7 @@ from ..config import Settings
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, SimpleWorkflowError, StoreBusy, StoreUnavailable
 from ..model.records import Created, NewRun
-from ..runtime.batch import MAX_WEIGHT, Batcher
+from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, resolve
 from ..runtime.hints import Hint, Hinter
 from ..runtime.stage import Stage
 from ..runtime.tasks import CURRENT
@@ -32,12 +34,15 @@ from ..store import Ledger, open_ledger
 from ..store.migrate import Applied, Migration
 from ..store.operations import runs
 from ..store.protocol import Operation
+from .doorway import Doorway
 from .waiting import Waiters
 
 log = logging.getLogger("simpleworkflow.client")
 
 T = TypeVar("T")
+Answer = Created | SimpleWorkflowError
 INTAKE_BATCH = 500
+BULK_AT_ONCE = 2
 KEYED_BATCH = 100
 PASSAGE = 3
 WAITING_ROOM = 2
@@ -64,6 +69,8 @@ class Engine:
         # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
         self._intake = Batcher(self._intake_flush, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
         self._keyed = Batcher(self._intake_flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
+        self._doorway: Doorway[NewRun, Answer] = Doorway(self.loop, self._take)
+        self._alone: set[asyncio.Task[None]] = set()
         self._passage = asyncio.Semaphore(PASSAGE)
         self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
         self._thread.start()
@@ -124,35 +131,62 @@ class Engine:
     async def migration_status(self) -> list[Applied]:
         return await self.call(lambda: self._in_time(self.ledger.migration_status(timeout=self.settings.store_timeout)))
 
-    async def create(self, new: Sequence[NewRun]) -> list[Created | SimpleWorkflowError]:
+    async def create(self, new: Sequence[NewRun]) -> list[Answer]:
         """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
         if len(new) == 1:
-            return [await self.call(lambda: self._create_one(new[0]))]
-        answers: list[Created | SimpleWorkflowError] = []
-        for chunk in _chunks(new):
-            answers += await self.call(lambda chunk=chunk: self._create(chunk, impatient=False))  # type: ignore[misc]
+            return [await self._create_one(new[0])]
+        return await self.call(lambda: self._create_many(new))
+
+    async def _create_many(self, new: Sequence[NewRun]) -> list[Answer]:
+        """Two statements at a time: one is prepared here while the other one is being written."""
+        answers: list[Answer] = []
+        under_way: deque[asyncio.Task[Sequence[Answer]]] = deque()
+        try:
+            for chunk in _chunks(new):
+                under_way.append(self.loop.create_task(self._create(chunk, impatient=False)))
+                if len(under_way) == BULK_AT_ONCE:
+                    answers += await under_way.popleft()
+            while under_way:
+                answers += await under_way.popleft()
+        finally:
+            if under_way:  # one has failed: the others are not left behind unheard
+                await asyncio.gather(*under_way, return_exceptions=True)
         return answers
 
-    async def _create_one(self, new: NewRun) -> Created | SimpleWorkflowError:
+    async def _create_one(self, new: NewRun) -> Answer:
+        if asyncio.get_running_loop() is not self.loop:
+            return await self._doorway.enter(new)
+        answer: asyncio.Future[Answer] = self.loop.create_future()
+        self._take(new, partial(resolve, answer))
+        return await answer
+
+    def _take(self, new: NewRun, reply: Reply[Answer]) -> None:
         """With whoever comes at the same time. When somebody's open transaction holds one of their keys, each goes
         on alone: the innocent get through at the next try, the others wait where they hold up nobody.
         """
-        intake = self._keyed if new.idempotency_key is not None else self._intake
         deadline = self.loop.time() + self.settings.store_timeout
-        try:
-            return await intake.submit(new)
-        except StoreBusy:
-            pass
+
+        def heard(answer: Answer | None, error: Exception | None) -> None:
+            if isinstance(error, StoreBusy):
+                self._alone.add(task := self.loop.create_task(self._answer_alone(new, deadline, reply)))
+                task.add_done_callback(self._alone.discard)
+            else:
+                reply(answer, error)
+
+        (self._intake if new.idempotency_key is None else self._keyed).post(new, heard)
+
+    async def _answer_alone(self, new: NewRun, deadline: float, reply: Reply[Answer]) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._create_alone(new, deadline)
+                reply(await self._create_alone(new, deadline), None)
         except (TimeoutError, StoreBusy):
             what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"run id {new.id}"
-            raise StoreBusy(
-                f"somebody's open transaction holds {what}; trigger again to learn what came of it"
-            ) from None
+            told = f"somebody's open transaction holds {what}; trigger again to learn what came of it"
+            reply(None, StoreBusy(told))
+        except Exception as error:
+            reply(None, error)
 
-    async def _create_alone(self, new: NewRun, deadline: float) -> Created | SimpleWorkflowError:
+    async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
         try:
             async with self._passage:
                 (answer,) = await self._create([new])
@@ -161,17 +195,19 @@ class Engine:
                 (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
         return answer
 
-    async def _intake_flush(self, new: list[NewRun], _: bool) -> Sequence[Created | SimpleWorkflowError]:
+    async def _intake_flush(self, new: list[NewRun], _: bool) -> Sequence[Answer]:
         return await self._create(new)
 
     async def _create(
         self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
-    ) -> Sequence[Created | SimpleWorkflowError]:
-        operation = runs.create(new)
+    ) -> Sequence[Answer]:
+        telling = len(new) == 1 and self.ledger.has_lateral and self.hinter.may_tell_now()
+        operation = runs.create(new, telling=telling)
         operation.impatient = impatient
         timeout = self.settings.store_timeout if timeout is None else timeout
         answers = await self._in_time(self.ledger.run(operation, timeout=timeout))
-        self.hinter.tell(Hint.READY)
+        if not telling:
+            self.hinter.tell(Hint.READY)
         return answers
 
     async def _in_time(self, work: Awaitable[T]) -> T:
@@ -195,6 +231,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            self._doorway.refuse(StoreUnavailable(CLOSED))
             shut = asyncio.run_coroutine_threadsafe(self._shut(), self.loop)
         try:
             shut.result()
@@ -214,6 +251,7 @@ class Engine:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1.0)
+        self._doorway.clear(StoreUnavailable(CLOSED))
         await self.ledger.close()
 
     def is_inherited(self) -> bool:

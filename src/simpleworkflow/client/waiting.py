@@ -16,7 +16,7 @@ from ..store.operations import runs
 
 log = logging.getLogger("simpleworkflow.client")
 
-PAUSE = 0.005
+PAUSE = 0.002
 
 
 class Waiters:

@@ -144,6 +144,17 @@ class Record:
     """The run had crashed before; this write proves that it makes progress."""
 
     @property
+    def is_first_success(self) -> bool:
+        """What most records are: a step that came to its end at the first attempt."""
+        return (
+            self.kind is StepKind.STEP
+            and self.status is StepStatus.SUCCEEDED
+            and self.attempt == 0
+            and self.due_in is None
+            and self.error is None
+        )
+
+    @property
     def is_plain(self) -> bool:
         """It leaves nothing but its own row."""
         return not (
@@ -187,7 +198,10 @@ def _ending(move: str, lease: Any, elapsed: float | None, **rest: Any) -> Ending
 
 
 def succeed(lease: Any, result: str, *, elapsed: float) -> Ending:
-    return _ending("succeed", lease, elapsed, result=result)
+    """The usual end, made without a detour: a worker does little else."""
+    parent = lease.parent_id is not None
+    succeeded = Status.SUCCEEDED, EventType.SUCCEEDED
+    return Ending("succeed", lease.id, lease.epoch, *succeeded, elapsed, result=result, has_parent=parent)
 
 
 def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> Ending:

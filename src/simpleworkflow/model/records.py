@@ -96,9 +96,9 @@ class Run:
         return self.held_at is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A worker's claim on a run. `expires_in` and `deadline_in` are seconds by the database's clock at the claim."""
+class Lease(NamedTuple):
+    """A worker's claim on a run, in the order of the claim's columns. `lease_seconds` and `deadline_in` are seconds by
+    the database's clock at the claim."""
 
     id: UUID
     type: str
@@ -113,6 +113,7 @@ class Lease:
     parent_id: UUID | None
     wakes: int
     idempotency_key: str | None
+    run_at: datetime
     claimed_at: datetime
 
     @property

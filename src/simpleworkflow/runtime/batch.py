@@ -17,7 +17,7 @@ import contextvars
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -27,6 +27,8 @@ log = logging.getLogger("simpleworkflow.batch")
 
 MAX_WEIGHT = 4 * 1024 * 1024
 """Characters of payload in one flush."""
+SHARE = 50
+"""So many items are worth a flush beside another one."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -151,16 +153,18 @@ class Batcher(Generic[Item, Answer]):
 
 
 class Sorter(Batcher[Item, Answer]):
-    """Several flushes at a time. Items of one line never overtake each other; a batch holds items of one kind."""
+    """Several flushes at a time. Items of one line never overtake each other; a batch holds items of one kind.
+    `flights` says how many batches of a kind may be under way, one unless told otherwise: they share what is there, so
+    that one is being written while another one's callers go on."""
 
     def __init__(
         self,
         flush: Callable[[list[Item], bool], Awaitable[Sequence[Answer]]],
         *,
         flushers: int,
-        enough: int,
         line: Callable[[Item], Hashable],
-        kind: Callable[[Item], object],
+        kind: Callable[[Item], Hashable],
+        flights: Mapping[Hashable, int],
         limit: int,
         patient: bool,
         name: str,
@@ -168,40 +172,47 @@ class Sorter(Batcher[Item, Answer]):
     ) -> None:
         super().__init__(flush, limit=limit, patient=patient, name=name, weigh=weigh)
         self._flushers = flushers
-        self._enough = enough
-        """How many must wait before one more flush beside those under way is worth its commit."""
         self._line = line
         self._kind = kind
-        self._flying: dict[int, set[Hashable]] = {}
-        """The lines of each batch that is under way."""
+        self._flights = flights
+        self._flying: dict[int, tuple[Hashable, set[Hashable]]] = {}
+        """The kind and the lines of each batch that is under way."""
 
     def _is_enough(self) -> bool:
-        return not self._busy or len(self._waiting) >= self._enough
+        return not self._busy or len(self._waiting) >= SHARE
 
     def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """The first that may go, and all of its kind; who is passed over keeps its place, and its line behind it."""
-        stopped = set().union(*self._flying.values())
+        free = dict(self._flights)
+        stopped: set[Hashable] = set()
+        for kind, lines in self._flying.values():
+            free[kind] = free.get(kind, 1) - 1
+            stopped |= lines
+        waiting, line_of, kind_of = self._waiting, self._line, self._kind
         batch: list[Waiting[Item, Answer]] = []
         passed: list[Waiting[Item, Answer]] = []
-        lines: set[Hashable] = set()
-        kind, weight = None, 0
-        while self._waiting and len(batch) < self._limit:
-            one = self._waiting.popleft()
-            item, line = one[0], self._line(one[0])
-            weight += self._weigh(item)
-            fits = line not in stopped and (not batch or (self._kind(item) == kind and weight <= MAX_WEIGHT))
-            if not fits:
-                weight -= self._weigh(item)
-                stopped.add(line)
-                passed.append(one)
-                continue
-            if not batch:
-                kind = self._kind(item)
-            batch.append(one)
-            lines.add(line)
-        self._waiting.extendleft(reversed(passed))
+        flown: set[Hashable] = set()
+        chosen, limit, weight = None, 1, 0
+        while waiting and len(batch) < limit:
+            one = waiting.popleft()
+            item = one[0]
+            line, kind = line_of(item), kind_of(item)
+            fits = kind == chosen if batch else free.get(kind, 1) > 0
+            if fits and line not in stopped:
+                heavier = weight + self._weigh(item)
+                if heavier <= MAX_WEIGHT or not batch:
+                    if not batch:
+                        share = -(-(len(waiting) + 1) // free.get(kind, 1))
+                        chosen, limit = kind, min(max(share, SHARE), self._limit)
+                    weight = heavier
+                    batch.append(one)
+                    flown.add(line)
+                    continue
+            stopped.add(line)
+            passed.append(one)
+        waiting.extendleft(reversed(passed))
         if batch:
-            self._flying[id(batch)] = lines
+            self._flying[id(batch)] = chosen, flown
         return batch
 
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:

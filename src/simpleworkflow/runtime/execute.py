@@ -28,7 +28,9 @@ from ..model.moves import Ending, Pause
 from ..model.records import History, Lease
 from .branches import BRANCH, Branch
 from .context import Context, SyncContext
+from .driven import Driven
 from .durable import Durable
+from .lazily import Lazily
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
@@ -50,6 +52,18 @@ CROWDED_PAUSE = 2.0
 class Execution(Stage):
     """From the claim to the last line of user code. `on_end` gets the ending (None: there is nothing to write)."""
 
+    ticks = 0
+    _handler_waits = 0
+    _told = False
+    _abandoned = False
+    _deadline: Timer | None = None
+    _root: asyncio.Task[Any] | None = None
+
+    durable = Lazily[Durable](lambda self: Durable(self))
+    tasks = Lazily[set["asyncio.Future[Any]"]](lambda self: set())
+    escaped = Lazily[list[tuple[int, int, Exception]]](lambda self: [])
+    _blocking = Lazily[set["asyncio.Task[Any]"]](lambda self: set())
+
     def __init__(
         self,
         lease: Lease,
@@ -62,33 +76,50 @@ class Execution(Stage):
     ) -> None:
         super().__init__(lease, history, services)
         self.workflow = workflow
-        self._durable: Durable | None = None
-        self.tasks: set[asyncio.Future[Any]] = set()
-        self.ticks = 0
-        self.escaped: list[tuple[int, int, Exception]] = []
-        self._handler_waits = 0
         self._on_end = on_end
         self._on_code_over = on_code_over
-        self._blocking: set[asyncio.Task[Any]] = set()
-        self._told = False
-        self._abandoned = False
-        self._deadline: Timer | None = None
-        self._root: asyncio.Task[Ending | Pause | None] | None = None
-
-    @property
-    def durable(self) -> Durable:
-        """Made when it is first asked for: many runs never do."""
-        if self._durable is None:
-            self._durable = Durable(self)
-        return self._durable
 
     def start(self) -> None:
+        """In a task of its own."""
+        self._set_deadline()
+        root = self._loop.create_task(self._perform(), name=self.lease.type, context=contextvars.copy_context())
+        root.add_done_callback(self._root_done)
+        self._root = root
+
+    def try_at_once(self) -> Coroutine[Any, Any, None] | None:
+        """In the task that calls this, which is nobody's so far. None when the code has come to its end without
+        waiting for anything; otherwise the caller awaits the rest, and is this run's own task from now on."""
+        context, code = contextvars.copy_context(), self._perform()
+        self._root = asyncio.current_task(self._loop)
+        try:
+            waits_for = context.run(code.send, None)
+        except StopIteration as stop:
+            if self._beside():
+                self._loop.call_soon(self._close, stop.value, 0.0)  # what it set going gets to begin, as in any task
+            else:
+                self._close(stop.value, 0.0)
+            return None
+        except BaseException as error:
+            self._close(self._broken(error), 0.0)
+            return None
+        self._set_deadline()
+        return self._rest(code, waits_for, context)
+
+    async def _rest(self, code: Coroutine[Any, Any, Any], waits_for: Any, context: contextvars.Context) -> None:
+        try:
+            ending = await Driven(code, waits_for, context)
+        except BaseException as error:
+            ending = self._broken(error)
+        self._close(ending, 0.0)
+
+    def _set_deadline(self) -> None:
         if self.lease.deadline_in is not None:
             left = max(self.lease.deadline_in, 0.0)
             self._deadline = self.clock.call_later(left, lambda: self.stop(Stop.DEADLINE))
-        context = contextvars.copy_context()
-        self._root = self._loop.create_task(self._perform(), name=self.lease.type, context=context)
-        self._root.add_done_callback(self._root_done)
+
+    @property
+    def is_code_over(self) -> bool:
+        return self._on_code_over is _nothing
 
     def is_stopping(self) -> bool:
         """For user code: what it returns after a yes counts for nothing, since it may have stopped half way."""
@@ -157,9 +188,9 @@ class Execution(Stage):
     @property
     def _is_void(self) -> bool:
         """Whether user code was interrupted: cancelled, told to stop, or no longer the owner."""
-        if self.reason in {Stop.LOST, Stop.DEADLINE, Stop.SUSPEND}:
-            return True
-        return self.reason is not None and (self.workflow.is_async or self._told)
+        if self.reason is None:
+            return False
+        return self.reason in {Stop.LOST, Stop.DEADLINE, Stop.SUSPEND} or self.workflow.is_async or self._told
 
     def _cancel_all(self, waited: float) -> None:
         alive = {task for task in (self._root, *self._family()) if task is not None and not task.done()}
@@ -176,22 +207,33 @@ class Execution(Stage):
         """The tasks of the workflow's own code, and those of its step bodies that are under way."""
         return [*self.tasks, *(task for body in self.bodies for task in body.tasks)]
 
+    def _beside(self) -> list[asyncio.Future[Any]]:
+        """Everything that its code has set going beside itself."""
+        if self.__dict__.keys().isdisjoint(("tasks", "bodies", "_threads")):
+            return []  # it never did
+        return [*self._family(), *self._threads]
+
     def _root_done(self, task: asyncio.Task[Ending | Pause | None]) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
         if task.cancelled():
             ending = self._stopped_ending()
-        elif task.exception() is not None:
-            # _perform records everything that user code can raise; this is a defect of ours, and still recorded.
-            log.error("execution of run %s broke", self.lease.id, exc_info=task.exception())
-            ending = self._failed(task.exception())
+        elif (error := task.exception()) is not None:
+            ending = self._broken(error)
         else:
             ending = task.result()
         self._close(ending, 0.0)
 
+    def _broken(self, error: BaseException) -> Ending | Pause | None:
+        """_perform records everything that user code can raise; this is a defect of ours, and still recorded."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._stopped_ending()
+        log.error("execution of run %s broke", self.lease.id, exc_info=error)
+        return self._failed(error)
+
     def _close(self, ending: Ending | Pause | None, waited: float) -> None:
         """What will be executed again is handed over when all of its code has stopped; an end is written at once."""
-        alive = not all(work.done() for work in (*self._family(), *self._threads))
+        if self._deadline is not None:
+            self._deadline.cancel()
+        alive = not all(work.done() for work in self._beside())
         if alive and waited == 0.0 and self.reason is None:
             self._cancel_all(0.0)  # what the code left behind ends with it
         goes_on = isinstance(ending, Pause) or (ending is not None and not ending.status.is_terminal)
@@ -213,7 +255,8 @@ class Execution(Stage):
         if self._on_code_over is not _nothing:
             over, self._on_code_over = self._on_code_over, _nothing
             over(self)
-            self._root = self._durable = None  # they know us, too: nobody should have to look for circles
+            self._root = None  # they know us, too: nobody should have to look for circles
+            self.__dict__.pop("durable", None)
 
     async def _perform(self) -> Ending | Pause | None:
         CURRENT.set(self)
@@ -238,9 +281,8 @@ class Execution(Stage):
     def _input(self) -> tuple[Any, ...]:
         if not self.workflow.takes_input:
             return ()
-        what = f"payload of run {self.lease.id}"
         try:
-            return (payload.decode(self.lease.payload, self.workflow.input_type, what=what),)
+            return (payload.decode(self.lease.payload, self.workflow.input_type),)
         except (InvalidInput, PayloadError) as error:
             raise PermanentError(f"its payload does not fit {self.lease.type}: {error}") from error
 
@@ -268,7 +310,7 @@ class Execution(Stage):
         return result
 
     def _output(self, result: Any) -> str:
-        what = f"result of {self.lease.type}"
+        what = self.workflow.result_name
         try:
             text = payload.encode(result, limit=self.services.max_payload, what=what)
             payload.decode(text, self.workflow.output_type, what=what)

@@ -36,6 +36,15 @@ class Hinter:
         self._kinds: set[Hint] = set()
         self._sender: asyncio.Task[None] | None = None
         self._stopped = False
+        self._told = float("-inf")
+
+    def may_tell_now(self) -> bool:
+        """Whether a hint that travels with a commit of its own may take this turn; if so, the turn is taken."""
+        now = asyncio.get_running_loop().time()
+        if self._sender is not None or now - self._told < PAUSE:
+            return False
+        self._told = now
+        return True
 
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)

@@ -1,10 +1,10 @@
 """The journal: every durable write of a worker goes through here.
 
-Entries gather while a flush is in flight and share its commit. Where a database has round trips two flushes overlap,
-one's commit with the other's work; all entries of a run stay in order. A batch is what one statement can write where
-that saves a transaction: plain records, plain endings, the rest. Each entry has its own outcome: *done*, *woken* when
-a pause must look again, *lost* when the run was no longer this worker's. The journal is patient: while the database is
-away entries wait, and `room` tells the claim loop to stop taking more.
+Entries gather while a flush is in flight and share its commit. Where a database has round trips several flushes
+overlap, one's commit with another's work; all entries of a run stay in order. A batch is what one statement can write
+where that saves a transaction: plain records, plain endings, the rest. Each entry has its own outcome: *done*, *woken*
+when a pause must look again, *lost* when the run was no longer this worker's. The journal is patient: while the
+database is away entries wait, and `room` tells the claim loop to stop taking more.
 
 A row that a stranger's transaction has locked must not hold up the rest: after half a second the batch goes on without
 it, and the entry is tried again apart from the others until the lock is gone.
@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from operator import attrgetter
 from uuid import UUID
 
 from ..model.errors import StoreBusy
@@ -28,9 +29,11 @@ from ..store.operations.steps import Entry
 from .batch import Batcher, Reply, Sorter, resolve
 from .hints import Hint, Hinter
 
-FLUSHERS = 2
-BATCH = 200
-ENOUGH = 50
+FLUSHERS = 3
+BATCH = 500
+FLIGHTS: dict[Hashable, int] = {steps.Kind.RESULT: 2}
+"""How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
+sides busy."""
 LOCKED_PAUSE = 0.2
 
 
@@ -47,10 +50,10 @@ class Journal:
         self._entries: Batcher[Entry, Outcome] = Sorter(
             self._flush,
             flushers=FLUSHERS if ledger.has_lateral else 1,
-            enough=ENOUGH,
-            line=lambda entry: entry.run_id,
+            line=attrgetter("run_id"),
             # One transaction on SQLite, whatever is in it; a statement each where a transaction has round trips.
             kind=steps.kind_of if ledger.has_lateral else lambda _: None,
+            flights=FLIGHTS,
             limit=BATCH,
             patient=True,
             name="journal",

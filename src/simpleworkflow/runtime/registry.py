@@ -46,6 +46,11 @@ class Workflow(Generic[I, O]):
     on_exhausted: Literal["fail", "hold"] = "fail"
     description: str | None = field(default=None, repr=False)
 
+    @functools.cached_property
+    def result_name(self) -> str:
+        """What its result is called in messages."""
+        return f"result of {self.name}"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the plain function, as a test may want to."""
         if self.handler is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
@@ -26,6 +25,7 @@ from ..model.errors import ExecutionStopped
 from ..model.moves import Outcome, Pause, Record
 from ..model.records import History, Lease, Run
 from .branches import Body, Branch
+from .lazily import Lazily
 from .stop import Stop
 from .tasks import caught
 from .waits import Post, Wait, resolve, soonest
@@ -43,6 +43,9 @@ class Services:
     """What a worker does for every execution on it."""
 
     clock: Clock
+    loop: asyncio.AbstractEventLoop
+    home_thread: tuple[int]
+    """The one that the loop runs in."""
     threads: Executor
     step_threads: Executor
     prolong: Callable[[Lease, float], Coroutine[Any, Any, bool]]
@@ -60,32 +63,34 @@ class Services:
 
 
 class Stage(ABC):
+    reason: Stop | None = None
+    is_resident = False
+    """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
+    limited = 0
+    """Step bodies under way that have a timeout."""
+    _ended = False
+    _suspended: tuple[int, list[Wait]] | None = None
+    _busy = 0
+    _naps = 0
+    _looking: asyncio.Handle | None = None
+
+    waits = Lazily[dict[Wait, None]](lambda self: {})
+    kept = Lazily[dict[str, Record]](lambda self: {})
+    """Waits of this execution that have been put on record."""
+    post = Lazily[Post](lambda self: Post(self.lease.wakes, self.history.signals, self.waits))
+    bodies = Lazily[set[Body]](lambda self: set())
+    _threads = Lazily[set["asyncio.Future[Any]"]](lambda self: set())
+
     def __init__(self, lease: Lease, history: History, services: Services) -> None:
         self.lease = lease
         self.history = history
         self.services = services
         self.clock = services.clock
         self.started = services.clock.passed()
-        self.reason: Stop | None = None
-        self.waits: dict[Wait, None] = {}
-        self.post = Post(lease.wakes, history.signals, self.waits)
-        self.kept: dict[str, Record] = {}
-        """Waits of this execution that have been put on record."""
         self.trunk = Branch()
-        self._loop = asyncio.get_running_loop()
-        self.threads: tuple[int, ...] = (threading.get_ident(),)
+        self._loop = services.loop
+        self.threads: tuple[int, ...] = services.home_thread
         """Where durable calls may be made: the loop's own thread, and the one of a sync handler."""
-        self._ended = False
-        self._suspended: tuple[int, list[Wait]] | None = None
-        self._busy = 0
-        self._naps = 0
-        self.limited = 0
-        """Step bodies under way that have a timeout."""
-        self.bodies: set[Body] = set()
-        self._threads: set[asyncio.Future[Any]] = set()
-        self._looking: asyncio.Handle | None = None
-        self.is_resident = False
-        """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
 
     @property
     def elapsed(self) -> float:

@@ -22,6 +22,7 @@ from uuid import UUID
 from ..model.moves import Record
 from ..model.records import History, Signal
 from .branches import IN_STEP
+from .driven import code_behind
 from .tasks import CURRENT
 
 
@@ -152,8 +153,8 @@ def _has_news(futures: Collection[Any], counter: str, counted: Callable[[int], i
 def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
     """Whether the innermost await is asyncio.wait or a TaskGroup on our own."""
     innermost: Any = task.get_coro()
-    while isinstance(innermost, CoroutineType) and isinstance(innermost.cr_await, CoroutineType):
-        innermost = innermost.cr_await
+    while isinstance(innermost, CoroutineType) and (awaited := code_behind(innermost.cr_await)) is not None:
+        innermost = awaited
     if not isinstance(innermost, CoroutineType) or innermost.cr_frame is None:
         return False
     module = innermost.cr_frame.f_globals.get("__name__", "")

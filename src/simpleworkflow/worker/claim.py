@@ -25,6 +25,7 @@ MAX_LANES = 256
 MAX_PAGES = 40
 """Of lanes, in one look: lanes of future runs must not hide due ones behind them."""
 LANES_FRESH = 0.25
+FEW_LANES = 16
 _START = Lane("", -1)
 
 
@@ -48,6 +49,8 @@ class Claimer:
         self._spans = tuple(spans)
         self._any_type = any_type
         self._lanes: list[Lane] = []
+        self._known: list[Lane] = []
+        """Some lanes that had due runs when last seen."""
         self._cursor = _START
         self._looked = 0.0
         self.next_due = float("inf")
@@ -58,6 +61,11 @@ class Claimer:
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
         return [w for w in self._registry.served() if any(in_span(w.name, span) for span in self._spans)]
+
+    @property
+    def is_simple(self) -> bool:
+        """One lane has work, and no type that is served here has a cap."""
+        return len(self._lanes) <= 1 and all(workflow.concurrency is None for workflow in self.routed())
 
     def spans(self) -> list[Span]:
         """What this worker serves: all of its spans, or exactly the types it has handlers for."""
@@ -83,6 +91,15 @@ class Claimer:
         if len(taken) < limit:
             self._looked = float("-inf")
         return taken
+
+    async def claim_where_work_was(self, limit: int, room: dict[str, int]) -> list[Lease]:
+        """Up to `limit` runs from the lanes that had some the last time: what an idle worker is woken for is mostly
+        more of the same, and is had in one round trip. Lanes that are new are found by the next look."""
+        lanes = [lane for lane in self._known if lane.type not in room]
+        if self._lanes or not lanes:
+            return []
+        self._looked = float("-inf")
+        return await self._take(self._in_turn(lanes, self._served), limit)
 
     async def claim_suspect(self, room: dict[str, int]) -> list[Lease]:
         """One run whose last execution took its process down, within the caps."""
@@ -116,6 +133,7 @@ class Claimer:
                 break
         self._cursor = after if last is not None else _START
         self._lanes = lanes
+        self._known = lanes[:FEW_LANES] or self._known
         self._looked = monotonic()
 
     def _in_turn(self, lanes: list[Lane], served: dict[int, str]) -> list[Lane]:

@@ -4,8 +4,11 @@ Two things would waste time here. Claims of one or two runs: a claim costs the d
 it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. And standing
 still while a claim is under way: what ends at once makes room for the next claim while the others are being started.
 
-Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. Runs whose
-last execution took their process down (suspects) come first and one at a time.
+Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. The
+exception are runs that end as soon as they start: they take no slot, and a few milliseconds' worth of them is claimed
+ahead. When one of them begins to wait after all, those that find no slot any more are handed back.
+
+Runs whose last execution took their process down (suspects) come first and one at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
 from uuid import UUID
 
 from ..clock import monotonic
@@ -30,8 +35,14 @@ from .slots import Slots
 
 log = logging.getLogger("simpleworkflow.worker")
 
-AT_ONCE = 25
-"""Runs started in one turn of the event loop."""
+Rest = Coroutine[Any, Any, None] | None
+"""What is left of a run's code that has begun to wait."""
+
+TURN = 0.003
+"""Seconds of starting runs in one turn of the event loop."""
+AHEAD = 0.02
+"""Seconds of work that may wait here without a slot, as long as no run waits for anything."""
+MOST_AHEAD = 600
 CLAIM_GRACE = 1.0
 CLAIM_SLACK = 0.002
 
@@ -48,7 +59,7 @@ class Intake:
         slots: Slots,
         journal: Journal,
         holdings: Holdings,
-        start: Callable[[Lease, History | None], None],
+        start: Callable[[Lease, History | None], Rest],
         give_back: Callable[[Lease, float], None],
     ) -> None:
         self._ledger = ledger
@@ -66,7 +77,13 @@ class Intake:
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._pace: float | None = None
+        """Seconds per run among the last that were started, if none of them began to wait."""
         self._lacks_room = False
+        self._is_woken = False
+        self._looks_on = False
+        """Something was claimed where work had been before; there may be more elsewhere."""
         journal.on_room = self._has_room
 
     def look(self) -> None:
@@ -100,18 +117,27 @@ class Intake:
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
                 self._receive(taken, sent)
                 self._holdings.claiming = False
+            if self._looks_on and free > 0:
+                continue
             if len(taken) < free or free <= 0:
-                await pause_unless(self._wake, min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK))
+                pause = min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK)
+                self._is_woken = await pause_unless(self._wake, pause)
 
     def _free(self) -> int:
         """How many runs may be claimed now."""
-        waiting = len(self._unstarted)
-        slots = self._slots.free - waiting
+        waiting, ahead = len(self._unstarted), self._ahead()
+        slots = self._slots.free + ahead - waiting
         free = min(slots, self._journal.room - waiting)
         self._lacks_room = free < slots
-        if waiting and free < self._settings.concurrency // 2:
+        if waiting and free < (self._settings.concurrency + ahead) // 2:
             return 0  # those that wait will have started, and some of them ended, in a moment
         return free
+
+    def _ahead(self) -> int:
+        """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""
+        if self._pace is None or not self._claimer.is_simple:
+            return 0
+        return min(int(AHEAD / self._pace), MOST_AHEAD)
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
         for lease in taken:
@@ -120,30 +146,51 @@ class Intake:
                 self._start_one(lease, sent)  # at once: there is one at a time, and it must be seen
             else:
                 self._unstarted.append((lease, sent))
-        if taken:
-            self._start_some()
+        if taken and not self._carriers:
+            self._carry_on()
 
-    def _start_some(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._unstarted))):
-            self._start_one(*self._unstarted.popleft())
+    def _carry_on(self) -> None:
+        carrier = self._loop.create_task(self._carry(), name="simpleworkflow-carrier", context=Context())
+        self._carriers.add(carrier)
+        carrier.add_done_callback(self._carriers.discard)
+
+    async def _carry(self) -> None:
+        """Start a few runs. One that begins to wait keeps this task, and the others go on in a new one."""
+        task, rest = asyncio.current_task(), None
+        assert task is not None
+        began, started, busy = monotonic(), 0, len(self._slots)
+        while self._unstarted and rest is None and not task.cancelling() and monotonic() - began < TURN:
+            rest = self._start_one(*self._unstarted.popleft())
+            started += 1
+        self._pace = (monotonic() - began) / started if started and len(self._slots) == busy else None
+        self._carriers.discard(task)
         if self._unstarted:
-            self._loop.call_soon(self._start_some)
-
-    def _start_one(self, lease: Lease, sent: float) -> None:
-        history = self._histories.pop(lease.id, None)
-        if self._stopping or monotonic() - sent >= lease.lease_seconds:
-            # Or the answer took longer than the lease lasts (a blocked loop, a slow database): others may have it.
-            self._give_back(lease, 0.0)
+            self._carry_on()
         else:
-            self._start(lease, history)
-        if not self._unstarted:
             self._wake.set()
+        if rest is not None:
+            await rest
+
+    def _start_one(self, lease: Lease, sent: float) -> Rest:
+        history = self._histories.pop(lease.id, None)
+        late = monotonic() - sent >= lease.lease_seconds  # a blocked loop, a slow database: others may have it
+        if late or self._stopping or (self._pace is None and self._slots.free <= 0 and not lease.is_suspect):
+            self._give_back(lease, 0.0)
+            return None
+        return self._start(lease, history)
 
     async def _claim(self, free: int) -> list[Lease]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
         taken: list[Lease] = []
         waiting = [lease for lease, _ in self._unstarted]
         try:
+            if self._is_woken and not self._looks_on:
+                room = self._slots.room_by_type(self._claimer.routed(), waiting)
+                taken += await self._claimer.claim_where_work_was(free, room)
+                self._looks_on = bool(taken)
+                if taken:
+                    return await self._with_histories(taken)
+            self._looks_on = False
             # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
             if self._slots.suspect is None and monotonic() >= self._suspects_after:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)

@@ -41,13 +41,16 @@ class Slots:
         if lease.is_suspect:
             self.suspect = key_of(lease)
 
-    def leave(self, execution: Execution) -> None:
+    def leave(self, execution: Execution) -> bool:
+        """Whether it had taken a slot at all."""
         key = key_of(execution.lease)
-        if self._executions.get(key) is execution:
-            del self._executions[key]
+        if self._executions.get(key) is not execution:
+            return False
+        del self._executions[key]
         self._by_type[execution.lease.type] -= 1
         if not self._executions:
             self.empty.set()
+        return True
 
     def trust(self, key: Key) -> bool:
         """A suspect has lived long enough, or is over: the next one may start. False when it was no suspect."""

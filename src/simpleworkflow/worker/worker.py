@@ -8,8 +8,9 @@ then stop the rest and hand it back unburned. None of it waits for a dead databa
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from dataclasses import replace
+import threading
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -33,7 +34,7 @@ from ..store.operations import leases, steps
 from .claim import Claimer
 from .handback import hand_back, hand_back_strangers, hasten_undo, hold_refused, looking_up
 from .holdings import Holdings
-from .intake import Intake
+from .intake import Intake, Rest
 from .introduce import introduce
 from .loop import forever, pause_unless
 from .options import WorkerOptions
@@ -60,6 +61,7 @@ class Worker:
         self._process_ends = options.process_ends
         self._slots = Slots(settings.concurrency)
         self._going: set[asyncio.Task[None]] = set()
+        self._waiting_types: set[str] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -96,6 +98,10 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
+        if self._process_ends:
+            # The process is ours: what is loaded stays loaded, and need not be looked through at every collection.
+            gc.collect()
+            gc.freeze()
         loop = asyncio.get_running_loop()
         install_task_factory(loop)
         self._loop = loop
@@ -104,7 +110,7 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(400, 4 * self._settings.concurrency))
+        self._journal = Journal(self._ledger, self._hinter, capacity=max(1000, 4 * self._settings.concurrency))
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
@@ -153,6 +159,8 @@ class Worker:
     def _make_services(self) -> Services:
         return Services(
             clock=self._clock,
+            loop=self._loop,
+            home_thread=(threading.get_ident(),),
             threads=self._threads,
             step_threads=self._step_threads,
             prolong=self._prolong,
@@ -172,12 +180,13 @@ class Worker:
     def _give_back(self, lease: Lease, delay: float) -> None:
         self._settle(lease, moves.release(lease, elapsed=None, delay=delay))
 
-    def _begin(self, lease: Lease, history: History | None) -> None:
+    def _begin(self, lease: Lease, history: History | None) -> Rest:
+        """Start a run. What is returned, if anything, is the rest of its code, for the calling task to await."""
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
             self._settle(lease, moves.fail(lease, error, line, elapsed=None))
-            return
+            return None
         execution = Execution(
             lease,
             workflow,
@@ -188,10 +197,23 @@ class Worker:
         )
         for older in self._slots.older(lease):
             older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
+        if workflow.is_async and not lease.is_suspect and lease.type not in self._waiting_types:
+            return self._try_at_once(execution)
         self._slots.take(execution)
         if lease.is_suspect:
             self._loop.call_later(self._settings.suspect_seconds, self._trust, key_of(lease))
         execution.start()
+        return None
+
+    def _try_at_once(self, execution: Execution) -> Rest:
+        """Runs that wait for nothing need neither a task nor a slot of their own. A type that has waited once is not
+        tried again."""
+        rest = execution.try_at_once()
+        if rest is not None:
+            self._waiting_types.add(execution.lease.type)
+        if not execution.is_code_over:
+            self._slots.take(execution)
+        return rest
 
     def _trust(self, key: Key) -> None:
         if self._slots.trust(key):
@@ -245,7 +267,9 @@ class Worker:
         passed = self._clock.passed() - started
         left = None if lease.deadline_in is None else lease.deadline_in - passed
         claimed = lease.claimed_at + timedelta(seconds=passed)
-        self._begin(replace(lease, wakes=state.wakes, claimed_at=claimed, deadline_in=left), history)
+        rest = self._begin(lease._replace(wakes=state.wakes, claimed_at=claimed, deadline_in=left), history)
+        if rest is not None:
+            await rest
 
     async def _tell_news(self, execution: Execution) -> None:
         try:
@@ -257,11 +281,11 @@ class Worker:
 
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
-        self._slots.leave(execution)
-        self._trust(key_of(lease))
+        if self._slots.leave(execution):
+            self._trust(key_of(lease))
+            self._look()
         if execution.reason is Stop.LOST:
             self._acknowledge(lease)
-        self._look()
 
     def _acknowledge(self, lease: Lease) -> None:
         """If it was cancelled, its undo run need not wait for the lease to end."""

@@ -8,6 +8,7 @@ operations take their locks in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -57,29 +58,10 @@ def claim(
             break
         taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker)
     if taken:
-        yield query("log_leased", e=[(row["id"], row["lease_epoch"]) for row in taken], worker=worker)
-    taken.sort(key=lambda row: (row["priority"], row["run_at"], row["id"]))
-    return [_lease(row) for row in taken]
-
-
-def _lease(row: Row) -> Lease:
-    deadline = row["deadline_in"]
-    return Lease(
-        id=row["id"],
-        type=row["type"],
-        epoch=row["lease_epoch"],
-        attempt=row["attempt"],
-        crashes=row["crashes"],
-        max_attempts=row["max_attempts"],
-        priority=row["priority"],
-        payload=row["payload_json"],
-        lease_seconds=row["lease_in"] / MICROSECONDS,
-        deadline_in=None if deadline is None else deadline / MICROSECONDS,
-        parent_id=row["parent_id"],
-        wakes=row["wakes"],
-        idempotency_key=row["idempotency_key"],
-        claimed_at=row["claimed_at"],
-    )
+        yield query("log_leased", e=[(row["id"], row["epoch"]) for row in taken], worker=worker)
+    leases = [Lease(*row.values()) for row in taken]
+    leases.sort(key=attrgetter("priority", "run_at", "id"))
+    return leases
 
 
 def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
@@ -96,6 +78,9 @@ def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Out
     """The usual end, with nothing in the batch that it does not need."""
     ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
     rows = yield query("finish_runs", b=ordered)
+    if len(rows) == len(ordered):
+        yield query("log_finished", b=[entry[:3] for entry in ordered])
+        return [Outcome.DONE] * len(endings)
     done = {(row["run_id"], row["epoch"]) for row in rows}
     if done:
         yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])

@@ -29,30 +29,40 @@ class Controlled(NamedTuple):
 
 
 @statements
-def create(runs: Sequence[NewRun], repeated: bool = False) -> Steps[list[Created | SimpleWorkflowError]]:
-    """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour."""
-    return (yield from create_rows(runs, repeated))
+def create(
+    runs: Sequence[NewRun], *, telling: bool = False, repeated: bool = False
+) -> Steps[list[Created | SimpleWorkflowError]]:
+    """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour.
+    `telling`: with a hint to those who look for work."""
+    return (yield from create_rows(runs, repeated, "insert_and_tell" if telling else "insert_runs"))
 
 
-def create_rows(runs: Sequence[NewRun], repeated: bool = False) -> Steps[list[Created | SimpleWorkflowError]]:
+def create_rows(
+    runs: Sequence[NewRun], repeated: bool = False, statement: str = "insert_runs"
+) -> Steps[list[Created | SimpleWorkflowError]]:
     """The same inside somebody's transaction."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     for _ in range(_CREATE_TRIES):
         todo = [(index, run) for index, run in enumerate(runs) if index not in answers]
         if not todo:
             break
-        todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id))
-        answers |= yield from _create_once(todo, repeated)
+        todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id.int))
+        answers |= yield from _create_once(todo, repeated, statement)
     busy = IdempotencyConflict(
         "its idempotency key is being changed by others, or by a transaction that yours cannot see"
     )
     return [answers.get(index, busy) for index in range(len(runs))]
 
 
-def _create_once(todo: Sequence[tuple[int, NewRun]], repeated: bool) -> Steps[dict[int, Created | SimpleWorkflowError]]:
+def _create_once(
+    todo: Sequence[tuple[int, NewRun]], repeated: bool, statement: str
+) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    made = {row["id"] for row in (yield query("insert_runs", n=[_new_row(run) for _, run in todo]))}
+    rows = yield query(statement, n=[_new_row(run) for _, run in todo])
+    if len(rows) == len(todo):
+        return {index: Created(run.id, True) for index, run in todo}
+    made = {row["id"] for row in rows}
     for index, run in todo:
         if run.id in made:
             made.discard(run.id)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
+from operator import attrgetter
 from typing import Any, cast
 from uuid import UUID
 
@@ -70,9 +71,10 @@ def published(run_id: UUID, name: str) -> Steps[str | None]:
     return ours[-1] if ours else None
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """What an entry needs to be written."""
 
+    RESULT = "the row of a step that succeeded at once"
     RECORD = "a row of its own and nothing else"
     SUCCESS = "the end of a run without parents"
     ENDING = "an end or a hand-back that clears no steps"
@@ -81,7 +83,9 @@ class Kind(Enum):
 
 def kind_of(entry: Entry) -> Kind:
     if isinstance(entry, Record):
-        return Kind.RECORD if entry.is_plain else Kind.MORE
+        if not entry.is_plain:
+            return Kind.MORE
+        return Kind.RESULT if entry.is_first_success else Kind.RECORD
     if isinstance(entry, Ending) and not entry.clears:
         return Kind.SUCCESS if entry.is_plain_success else Kind.ENDING
     return Kind.MORE
@@ -93,15 +97,33 @@ def flush(entries: Sequence[Entry], *, fused: bool = False) -> Operation[list[Ou
     kinds = set(map(kind_of, entries))
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
         return leases.settle(cast(Sequence[Ending], entries))
-    if fused and kinds == {Kind.RECORD}:
+    if fused and kinds == {Kind.RESULT}:
+        return _record_results(cast(Sequence[Record], entries))
+    if fused and kinds <= {Kind.RESULT, Kind.RECORD}:
         return _record_fenced(cast(Sequence[Record], entries))
     return _flush(entries)
 
 
 @statements
 def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
-    ordered = sorted(_last_of_each(records), key=lambda record: record.run_id)
+    ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
     rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
+    return _held_outcomes(records, rows)
+
+
+@statements
+def _record_results(records: Sequence[Record]) -> Steps[list[Outcome]]:
+    """The usual record, with nothing in the batch that it does not need."""
+    ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
+    rows = yield query(
+        "record_results", s=[(r.run_id, r.epoch, r.step_id, to_us(r.elapsed), r.input, r.output) for r in ordered]
+    )
+    return _held_outcomes(records, rows)
+
+
+def _held_outcomes(records: Sequence[Record], rows: Sequence[Row]) -> list[Outcome]:
+    if len(rows) == len(records):
+        return [Outcome.DONE] * len(records)
     held = {(row["run_id"], row["epoch"]) for row in rows}
     return [Outcome.DONE if (record.run_id, record.epoch) in held else Outcome.LOST for record in records]
 

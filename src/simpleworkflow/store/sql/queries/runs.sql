@@ -20,6 +20,11 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_na
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- name: insert_and_tell
+-- The same, and whoever listens for work hears of it with the commit. For a trigger that comes alone: see
+-- docs/decisions/0014. SQLite's listeners are told by the driver.
+-- like: insert_runs
+
 -- name: runs_like
 -- The runs that already have one of these ids or keys.
 -- batch: n(run_id uuid, idempotency_key text)
@@ -63,7 +68,7 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 -- replacing: r.crashes = 0 -> r.crashes > 0
 
 -- name: claim_lanes
--- Leases the first due runs of one lane. Takes exactly one lane: SQLite has no LATERAL and needs none.
+-- Leases the first due runs of one lane; the columns of its answer are the fields of Lease. Takes exactly one lane: SQLite has no LATERAL and needs none.
 -- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
 -- param: limit integer, worker text
 UPDATE workflow.workflow_run
@@ -79,9 +84,9 @@ WHERE id IN (
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
   ORDER BY r.run_at, r.id LIMIT :limit)
-RETURNING id, type, lease_epoch, attempt, crashes, max_attempts, priority, parent_id, wakes, idempotency_key,
-  payload AS payload_json, run_at, (deadline_at - :now) AS deadline_in, (lease_until - :now) AS lease_in,
-  :now AS claimed_at
+RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload,
+  (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
+  idempotency_key, run_at, :now AS claimed_at
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes

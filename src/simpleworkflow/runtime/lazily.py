@@ -1,0 +1,27 @@
+"""Parts of an execution that most runs never need are made when they are first asked for.
+
+A worker that does nothing else than start and end small runs spends its time on building them: ten empty containers
+each cost as much as the handler's own call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lazily(Generic[T]):
+    """An attribute that is made at the first look and stays. Not for threads: two may both be first."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        value = instance.__dict__[self._name] = self._make(instance)
+        return value
