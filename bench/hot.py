@@ -1,11 +1,11 @@
-"""The two statements on which a drain turns, claim and settle, with the values that a no-op run gives them.
+"""The two statements on which a drain turns, the claim and the end of runs that succeeded, with their values.
 
 The ceiling, the bare loop and the look at the claim's plan all use the catalogue's own texts: a copy would go on
 measuring yesterday's SQL. What this file adds is the values. They are found by the names of columns and parameters, so
 a new column without a value here stops the benchmark with its name, instead of measuring half of the work.
 
 The second danger is a statement that moves away: where the catalogue logs events in statements of their own
-(log_leased, log_settled), these two are not the whole work any more, and that is refused as well.
+(log_leased, log_finished), these two are not the whole work any more, and that is refused as well.
 """
 
 from __future__ import annotations
@@ -41,22 +41,11 @@ _CLAIM = {
     "max_attempts": DEFAULT_RETRY.max_attempts,
     "lease": int(Settings().lease * 1_000_000),
     "timeout": None,
+    "low": None,
     "limit": BATCH,
     "worker": "bench-0123456789abcdef",
 }
-_SETTLE = {
-    "status": "succeeded",
-    "event": "succeeded",
-    "started": 1,
-    "elapsed": 100,
-    "burns": 0,
-    "delay": 0,
-    "result": "null",
-    "error": None,
-    "last_error": None,
-    "hold_reason": None,
-    "data": None,
-}
+_SETTLE = {"elapsed": 100, "result": "null"}
 
 
 class Moved(Exception):
@@ -68,7 +57,7 @@ def claim() -> Statement:
 
 
 def settle() -> Statement:
-    return _statement("settle_runs", "log_settled")
+    return _statement("finish_runs", "log_finished")
 
 
 def claim_values() -> dict[str, Any]:
@@ -89,7 +78,7 @@ def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[An
 
 def settle_columns() -> tuple[tuple[str, str], ...]:
     if len(settle().order) != 1:
-        raise Moved(f"settle_runs takes {settle().order}, not one batch")
+        raise Moved(f"finish_runs takes {settle().order}, not one batch")
     return settle().batches[settle().order[0]]
 
 

@@ -134,7 +134,8 @@ class Journal:
     async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
         if self._lines and not all(map(self._is_next, entries)):
             return await self._flush_each(entries)
-        operation = steps.flush(entries, fused=self._ledger.has_lateral)
+        sorted_by_kind = self._ledger.has_lateral
+        operation = steps.flush(entries, fused=sorted_by_kind, alike=sorted_by_kind)
         operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)

@@ -63,6 +63,7 @@ class Memo:
         """The calls inside each race that has been written and not begun."""
         self._tickets: dict[str, Ticket] = {}
         """The races under way, by the places of their contenders."""
+        self._has_raced = False
         self._warned = False
 
     @property
@@ -154,6 +155,8 @@ class Memo:
 
     def _is_beaten(self, step_id: str) -> bool:
         """Whether another contender of the same race has won already; then nothing of this one is written."""
+        if not self._has_raced:
+            return False
         branch = BRANCH.get()
         if branch is not None and branch.is_lost:
             return True

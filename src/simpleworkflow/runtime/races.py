@@ -99,6 +99,7 @@ class Races(Children):
             raise InvalidWorkflow(
                 "ctx.race takes the calls themselves, each once: await ctx.race(ctx.sleep('1h'), ctx.step(f))"
             )
+        self._has_raced = True
         lanes = [branch if self._place_of(call) else branch.spawn(_name(call)) for call in calls]
         step_id = branch.identify("@race")
         race = self._at(step_id, self._race(step_id, branch, calls, lanes))

@@ -4,11 +4,16 @@ Never more than there are free slots: a run that waits in this process's memory 
 are looked up again as soon as a claim comes back short or the list is a moment old, so a new, more urgent lane is seen
 soon even under load; many lanes are walked in turns. Lanes of equal priority take turns too. Runs whose last execution
 took their process down (suspects) are taken one at a time.
+
+A claimed run leaves a dead entry at the head of its lane's index until the database cleans up. Under load a claim
+starts where the last one stopped instead of walking over them all; once a second, and whenever a claim comes back
+short, it starts from the beginning, for the sake of rows that were locked or not yet committed when it passed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from ..clock import monotonic, to_us
@@ -26,6 +31,7 @@ MAX_PAGES = 40
 """Of lanes, in one look: lanes of future runs must not hide due ones behind them."""
 LANES_FRESH = 0.25
 FEW_LANES = 16
+LOWS_FRESH = 1.0
 _START = Lane("", -1)
 
 
@@ -49,6 +55,9 @@ class Claimer:
         self._spans = tuple(spans)
         self._any_type = any_type
         self._lanes: list[Lane] = []
+        self._lows: dict[Lane, datetime] = {}
+        """Where the last claim of each lane stopped."""
+        self._lows_since = 0.0
         self._known: list[Lane] = []
         """Some lanes that had due runs when last seen."""
         self._cursor = _START
@@ -116,6 +125,9 @@ class Claimer:
 
     async def _look(self) -> None:
         spans = self.spans()
+        if monotonic() - self._lows_since > LOWS_FRESH:
+            self._lows.clear()
+            self._lows_since = monotonic()
         if not spans:
             self._lanes = []
             return
@@ -148,19 +160,24 @@ class Claimer:
         return ordered
 
     async def _take(self, lanes: list[Lane], limit: int, *, suspects: bool = False) -> list[Lease]:
-        offers = [self._offer(lane) for lane in lanes]
+        offers = [self._offer(lane, None if suspects else self._lows.get(lane)) for lane in lanes]
         one_by_one = not self._ledger.has_lateral
-        return await self._ledger.run(
+        found = await self._ledger.run(
             leases.claim(offers, limit, self._worker, suspects=suspects, lane_by_lane=one_by_one)
         )
+        if len(found) < limit:
+            self._lows.clear()
+        elif not suspects:
+            self._lows.update({Lane(lease.type, lease.priority): lease.run_at for lease in found})
+        return found
 
-    def _offer(self, lane: Lane) -> Offer:
+    def _offer(self, lane: Lane, low: datetime | None) -> Offer:
         workflow = self._registry.find(lane.type)
         if workflow is None or workflow.handler is None:
-            return Offer(lane.type, lane.priority, DEFAULT_RETRY.max_attempts, to_us(self._settings.lease), None)
+            return Offer(lane.type, lane.priority, DEFAULT_RETRY.max_attempts, to_us(self._settings.lease), None, low)
         lease = workflow.lease or self._settings.lease
         timeout = None if workflow.timeout is None else to_us(workflow.timeout)
-        return Offer(lane.type, lane.priority, workflow.retry.max_attempts, to_us(lease), timeout)
+        return Offer(lane.type, lane.priority, workflow.retry.max_attempts, to_us(lease), timeout, low)
 
 
 def _groups(lanes: list[Lane], capped: dict[str, int]) -> Iterator[list[Lane]]:

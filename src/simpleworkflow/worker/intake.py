@@ -43,6 +43,8 @@ TURN = 0.003
 AHEAD = 0.02
 """Seconds of work that may wait here without a slot, as long as no run waits for anything."""
 MOST_AHEAD = 600
+GATHER = 0.002
+"""A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
 CLAIM_GRACE = 1.0
 CLAIM_SLACK = 0.002
 
@@ -109,6 +111,9 @@ class Intake:
             self._slots.make_room()
             free = self._free()
             taken: list[Lease] = []
+            if 0 < free < self._settings.concurrency // 10 and not self._looks_on:
+                await asyncio.sleep(GATHER)
+                free = self._free()
             if free > 0:
                 sent = monotonic()
                 self._holdings.claiming = True

@@ -62,6 +62,8 @@ class Slots:
     @property
     def free(self) -> int:
         present = len(self._executions)
+        if present < self._concurrency:
+            return self._concurrency - present  # at least; who is resident is counted when it matters
         resident = sum(execution.is_resident for execution in self._executions.values())
         return min(self._concurrency - present + resident, MOST_RESIDENT * self._concurrency - present)
 

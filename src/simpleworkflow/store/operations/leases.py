@@ -8,6 +8,7 @@ operations take their locks in the same order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -30,6 +31,8 @@ class Offer(NamedTuple):
     max_attempts: int
     lease: int
     timeout: int | None
+    low: datetime | None = None
+    """Only what is due at this instant or later; None: from the beginning."""
 
 
 @reading

@@ -91,10 +91,10 @@ def kind_of(entry: Entry) -> Kind:
     return Kind.MORE
 
 
-def flush(entries: Sequence[Entry], *, fused: bool = False) -> Operation[list[Outcome]]:
+def flush(entries: Sequence[Entry], *, fused: bool = False, alike: bool = False) -> Operation[list[Outcome]]:
     """Endings alone, and plain records alone where one statement can fence them, take the short road; everything else
-    is locked first."""
-    kinds = set(map(kind_of, entries))
+    is locked first. `alike`: all of one kind."""
+    kinds = {kind_of(entries[0])} if alike else set(map(kind_of, entries))
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
         return leases.settle(cast(Sequence[Ending], entries))
     if fused and kinds == {Kind.RESULT}:

@@ -37,15 +37,17 @@ FROM (
 -- replacing: r.crashes = 0 -> r.crashes > 0
 
 -- name: claim_lanes
--- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event. A locked row stays where it is, so its place finds it again without the index.
--- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
+-- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event. A locked row stays where it is, so its place finds it again without the index. The lower bound is a pair because two plain bounds are taken for a narrow range, and a narrow range would be sorted.
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
 -- param: limit integer, worker text
 WITH due AS MATERIALIZED (
   SELECT c.place, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM :lane CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.status FROM workflow.workflow_run r
-    WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
+    WHERE r.status IN ('pending', 'paused') AND r.held_at IS NULL AND r.crashes = 0
       AND r.type = lane.type AND r.priority = lane.priority
+      AND r.run_at <= :now
+      AND (r.run_at, r.id) >= (coalesce(lane.low, '-infinity'), '00000000-0000-0000-0000-000000000000')
       AND (r.deadline_at IS NULL OR r.deadline_at > :now)
       AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
     ORDER BY r.run_at, r.id LIMIT :limit

@@ -69,7 +69,7 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 
 -- name: claim_lanes
 -- Leases the first due runs of one lane; the columns of its answer are the fields of Lease. Takes exactly one lane: SQLite has no LATERAL and needs none.
--- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint)
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
 -- param: limit integer, worker text
 UPDATE workflow.workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
@@ -81,6 +81,7 @@ WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
     AND r.type = (SELECT lane.type FROM :lane) AND r.priority = (SELECT lane.priority FROM :lane)
+    AND r.run_at >= coalesce((SELECT lane.low FROM :lane), 0)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
   ORDER BY r.run_at, r.id LIMIT :limit)
