@@ -160,6 +160,9 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
 
 
 BY_LEASE: dict[str, Any] = {
+    "finish_runs": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
+    "record_results": lambda held: {"s": [(*lease, "step#1", 1000, None, "1") for lease in held]},
+    "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]},
     "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},
     "progress_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
     "settle_runs": lambda held: {"b": [settled(lease) for lease in held]},
@@ -188,6 +191,31 @@ def test_a_workers_writes_reach_runs_by_primary_key_only(
     assert not [node for node in nodes(plan) if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}]
     assert not [node for node in nodes(plan) if node.get("Index Name") == "workflow_run_leased"]
     assert buffers(plan) <= 60 * BATCH
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def young(postgres: Server) -> Iterator[str]:
+    """A database in which a hundred runs have just been created: nobody has counted its rows yet."""
+    name = "swf_young"
+    postgres.create_database(name, template="template_swf")
+    url = postgres.url(name)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(LOAD.format(types=1, priorities=1), [2 * BATCH])
+    yield url
+    postgres.drop_database(name)
+
+
+@pytest.mark.parametrize("name", BY_LEASE)
+def test_a_plan_made_while_the_table_was_small_does_not_read_all_of_it(young: str, name: str) -> None:
+    """Such a plan is kept by the connection, and the table grows under it."""
+    session = Session(young, {**_PLANNER, "plan_cache_mode": "force_generic_plan"})
+    rows = session.fetch("claim_lanes", lane=[offer("load.t0.v1", 100)], limit=BATCH // 4, worker="w1")
+    plan = session.explain(name, **BY_LEASE[name](sorted((row[0], row[2]) for row in rows)))
+    scans = [n for n in nodes(plan) if n.get("Relation Name") == "workflow_run" and "Scan" in n["Node Type"]]
+    assert scans
+    assert all("Index Cond" in scan or "TID Cond" in scan for scan in scans), scans
+    assert sum(n.get("Rows Removed by Join Filter", 0) for n in nodes(plan)) == 0
     session.close()
 
 

@@ -50,7 +50,8 @@ CLAIM_SLACK = 0.002
 
 
 class Intake:
-    """`start` gets a lease and its history; `give_back` gets what cannot be started, and for how long to leave it."""
+    """`needs_slot` says whether a run is known to wait; `start` gets a lease and its history; `give_back` gets what
+    cannot be started, and for how long to leave it."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Intake:
         slots: Slots,
         journal: Journal,
         holdings: Holdings,
+        needs_slot: Callable[[Lease], bool],
         start: Callable[[Lease, History | None], Rest],
         give_back: Callable[[Lease, float], None],
     ) -> None:
@@ -70,6 +72,7 @@ class Intake:
         self._slots = slots
         self._journal = journal
         self._holdings = holdings
+        self._needs_slot = needs_slot
         self._start = start
         self._give_back = give_back
         self._loop = asyncio.get_running_loop()
@@ -80,6 +83,7 @@ class Intake:
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
         self._carriers: set[asyncio.Task[None]] = set()
+        self._started = 0
         self._pace: float | None = None
         """Seconds per run among the last that were started, if none of them began to wait."""
         self._lacks_room = False
@@ -163,11 +167,15 @@ class Intake:
         """Start a few runs. One that begins to wait keeps this task, and the others go on in a new one."""
         task, rest = asyncio.current_task(), None
         assert task is not None
-        began, started, busy = monotonic(), 0, len(self._slots)
-        while self._unstarted and rest is None and not task.cancelling() and monotonic() - began < TURN:
+        began, before, busy = monotonic(), self._started, len(self._slots)
+        while self._unstarted and rest is None and not task.cancelling():
             rest = self._start_one(*self._unstarted.popleft())
-            started += 1
-        self._pace = (monotonic() - began) / started if started and len(self._slots) == busy else None
+            if monotonic() - began >= TURN:
+                break
+        if len(self._slots) > busy:
+            self._pace = None
+        elif self._started > before:
+            self._pace = (monotonic() - began) / (self._started - before)
         self._carriers.discard(task)
         if self._unstarted:
             self._carry_on()
@@ -179,9 +187,10 @@ class Intake:
     def _start_one(self, lease: Lease, sent: float) -> Rest:
         history = self._histories.pop(lease.id, None)
         late = monotonic() - sent >= lease.lease_seconds  # a blocked loop, a slow database: others may have it
-        if late or self._stopping or (self._pace is None and self._slots.free <= 0 and not lease.is_suspect):
+        if late or self._stopping or (self._needs_slot(lease) and self._slots.free <= 0):
             self._give_back(lease, 0.0)
             return None
+        self._started += 1
         return self._start(lease, history)
 
     async def _claim(self, free: int) -> list[Lease]:

@@ -152,6 +152,7 @@ class Worker:
             slots=self._slots,
             journal=self._journal,
             holdings=self._holdings,
+            needs_slot=self._needs_slot,
             start=self._begin,
             give_back=self._give_back,
         )
@@ -199,11 +200,16 @@ class Worker:
             older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
         if workflow.is_async and not lease.is_suspect and lease.type not in self._waiting_types:
             return self._try_at_once(execution)
+        if not workflow.is_async:
+            self._waiting_types.add(lease.type)
         self._slots.take(execution)
         if lease.is_suspect:
             self._loop.call_later(self._settings.suspect_seconds, self._trust, key_of(lease))
         execution.start()
         return None
+
+    def _needs_slot(self, lease: Lease) -> bool:
+        return lease.type in self._waiting_types
 
     def _try_at_once(self, execution: Execution) -> Rest:
         """Runs that wait for nothing need neither a task nor a slot of their own. A type that has waited once is not

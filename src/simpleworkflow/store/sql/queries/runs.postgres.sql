@@ -104,7 +104,7 @@ WITH settled AS (
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
       hold_reason = coalesce(b.hold_reason, r.hold_reason)
   FROM :b
-  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
@@ -123,7 +123,7 @@ WITH finished AS (
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
       finished_at = :now, result = b.result
   FROM :b
-  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
   RETURNING r.id, b.epoch, b.elapsed),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
@@ -156,7 +156,7 @@ SELECT id AS run_id, epoch FROM finished
 WITH mine AS MATERIALIZED (
   SELECT held.id, b.lease FROM :b CROSS JOIN LATERAL (
     SELECT r.id FROM workflow.workflow_run r
-    WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch
+    WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
     FOR NO KEY UPDATE SKIP LOCKED) AS held)
 UPDATE workflow.workflow_run AS r
 SET lease_until = greatest(r.lease_until, :now + us(mine.lease)), updated_at = :now
@@ -168,7 +168,7 @@ RETURNING r.id AS run_id
 -- batch: b(run_id uuid, epoch bigint)
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   SELECT FROM workflow.workflow_run r
-  WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch FOR NO KEY UPDATE) AS held
+  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held
 
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes

@@ -1,12 +1,17 @@
 -- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
 -- "still in that state, still mine?" and makes one move. Every UPDATE of status bumps version: that is how the
 -- foreign-writer triggers tell our moves from plain SQL. Batches come sorted by run id, so locks are taken in id order.
+-- "Still mine" is one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would look so selective to a planner
+-- that it reads a young table, or the index of leased runs, from end to end instead of looking each run up.
 
 -- fragment: run_columns
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
 r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
 r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
 r.result AS result_json, r.payload AS payload_json
+
+-- fragment: valid_epoch
+CASE WHEN r.status = 'leased' THEN r.lease_epoch END
 
 -- name: insert_runs
 -- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.

@@ -51,7 +51,7 @@ WHERE s.completed_at IS NULL OR s.kind = 'publish'
 WITH b AS MATERIALIZED (
   SELECT s.* FROM :s CROSS JOIN LATERAL (
     SELECT FROM workflow.workflow_run r
-    WHERE r.id = s.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = s.epoch FOR NO KEY UPDATE) AS held),
+    WHERE r.id = s.run_id AND {valid_epoch} = s.epoch FOR NO KEY UPDATE) AS held),
 written AS (
   {insert_steps} b
   {or_complete})

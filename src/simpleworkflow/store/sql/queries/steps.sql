@@ -95,7 +95,7 @@ UPDATE workflow.workflow_run AS r
 SET status = 'paused', version = r.version + 1, crashes = 0, run_at = :now + us(b.due_in), lease_until = NULL,
     leased_by = NULL, updated_at = :now
 FROM :b
-WHERE r.id = b.run_id AND (r.status || '') = 'leased' AND r.lease_epoch = b.epoch AND r.wakes = b.wakes
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch AND r.wakes = b.wakes
 RETURNING id AS run_id
 
 -- name: log_paused

@@ -1,0 +1,112 @@
+"""Triggers cross into the engine's thread together; each is answered in its own loop, or told that it is too late."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import simpleworkflow as swf
+from simpleworkflow.client.doorway import Doorway
+from simpleworkflow.model.errors import StoreUnavailable
+from simpleworkflow.runtime.batch import Reply
+
+
+class Room:
+    """An event loop in a thread of its own, as an App has one."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.inside: list[tuple[int, Reply[int]]] = []
+        self.hops = 0
+
+    def take(self, item: int, reply: Reply[int]) -> None:
+        self.inside.append((item, reply))
+
+    def do(self, work: object) -> None:
+        done = threading.Event()
+
+        def called() -> None:
+            work()  # type: ignore[operator]
+            done.set()
+
+        self.loop.call_soon_threadsafe(called)
+        assert done.wait(5)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+        self.loop.close()
+
+
+async def test_those_who_come_together_cross_in_one_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, room.take)
+    rung: list[object] = []
+    real = room.loop.call_soon_threadsafe
+    monkeypatch.setattr(room.loop, "call_soon_threadsafe", lambda *a, **k: (rung.append(a), real(*a, **k))[1])
+    stop = threading.Event()
+    real(stop.wait)  # the room is busy until everybody stands in line
+    answers = [door.enter(n) for n in range(50)]
+    assert len(rung) == 1
+    stop.set()
+    room.do(lambda: None)
+    room.do(lambda: [reply(item * 10, None) for item, reply in room.inside])
+    assert await asyncio.wait_for(asyncio.gather(*answers), 5) == [n * 10 for n in range(50)]
+    room.close()
+
+
+async def test_each_is_answered_in_the_loop_it_came_from() -> None:
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, lambda item, reply: reply(item + 1, None))
+
+    def elsewhere(numbers: range) -> list[int]:
+        async def all_of_them() -> list[int]:
+            return await asyncio.gather(*(door.enter(n) for n in numbers))
+
+        return asyncio.run(all_of_them())
+
+    groups = await asyncio.gather(*(asyncio.to_thread(elsewhere, range(n, n + 20)) for n in (0, 100, 200)))
+    assert groups == [[n + 1 for n in range(start, start + 20)] for start in (0, 100, 200)]
+    room.close()
+
+
+async def test_whoever_is_inside_when_the_room_closes_is_told_and_nobody_comes_in_later() -> None:
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, room.take)
+    waiting = [door.enter(n) for n in range(3)]
+    room.do(lambda: None)
+    door.refuse(StoreUnavailable("closed"))
+    room.do(lambda: door.clear(StoreUnavailable("closed")))
+    told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert [type(error) for error in told] == [StoreUnavailable] * 3
+    with pytest.raises(StoreUnavailable):
+        door.enter(4)
+    room.do(lambda: [reply(1, None) for _, reply in room.inside])  # an answer that comes too late harms nobody
+    room.close()
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, room.take)
+    impatient, patient = door.enter(1), door.enter(2)
+    impatient.cancel()
+    room.do(lambda: None)
+    room.do(lambda: [reply(item, None) for item, reply in room.inside])
+    assert await asyncio.wait_for(patient, 5) == 2
+    room.close()
+
+
+async def test_fifty_callers_each_get_their_own_run(app: swf.App) -> None:
+    """Natural batching of triggers: every caller returns only when its own run is durable."""
+
+    @app.workflow("t.many.v1")
+    async def many(ctx: swf.Context, number: int) -> int:
+        return number
+
+    handles = await asyncio.gather(*(app.trigger(many, n) for n in range(200)))
+    assert [(await handle.get()).payload for handle in handles] == list(range(200))
+    assert len({handle.id for handle in handles}) == 200
