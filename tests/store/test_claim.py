@@ -30,9 +30,9 @@ from support.ledger import (
 )
 
 from simpleworkflow.model.names import EVERYTHING, Span, parse_prefixes, span_of_prefix, span_of_type
-from simpleworkflow.model.records import Lane
+from simpleworkflow.model.records import Definition, Lane
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, workers
 
 
 async def test_the_longest_due_run_of_a_lane_comes_first(ledger: Ledger, raw: Raw) -> None:
@@ -277,3 +277,24 @@ async def test_a_claim_names_its_worker(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     assert raw.row(lease.id)["leased_by"] == "w1"
     assert raw.events(lease.id) == ["created", "leased"]
+
+
+async def test_a_disabled_type_is_not_claimed_by_a_worker_that_remembers_its_lane(ledger: Ledger) -> None:
+    (run_id,) = await create(ledger)
+    await ledger.run(workers.define([Definition(TYPE)]))
+    await ledger.run(workers.enable(TYPE, False))
+    assert await claim(ledger, offer()) == []
+    await ledger.run(workers.enable(TYPE, True))
+    assert [lease.id for lease in await claim(ledger, offer())] == [run_id]
+
+
+async def test_a_claim_that_goes_on_where_the_last_one_stopped_finds_what_comes_after_it(ledger: Ledger) -> None:
+    made = [(await create(ledger, delay=-10.0 + n))[0] for n in range(6)]
+    first = await claim(ledger, offer(), limit=3)
+    assert [lease.id for lease in first] == made[:3]
+    await settle(ledger, *(released(lease) for lease in first[:1]))  # due again, behind the others
+    low = first[-1].run_at
+    rest = await claim(ledger, offer()._replace(low=low))
+    assert [lease.id for lease in rest] == [*made[3:], made[0]]
+    await settle(ledger, *(released(lease) for lease in rest[:1]))
+    assert [lease.id for lease in await claim(ledger, offer()._replace(low=None))] == made[3:4]

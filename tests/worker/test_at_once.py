@@ -10,6 +10,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow.runtime.execute import Execution
 from simpleworkflow.worker import intake
 
 ONCE = swf.Retry(max_attempts=1)
@@ -129,3 +130,108 @@ async def test_runs_claimed_ahead_go_back_when_they_turn_out_to_wait(
         await asyncio.gather(*(handle.result("20s") for handle in handles))
     attempts = {(await handle.get()).attempt for handle in handles}
     assert attempts == {0}, "a hand-back burns nothing"
+
+
+async def test_the_limit_holds_for_slow_runs_that_come_after_fast_ones(app: swf.App) -> None:
+    """What was learnt about one type says nothing of another."""
+    gate, now, most = asyncio.Event(), 0, 0
+
+    @app.workflow("t.fast.v1")
+    async def fast(ctx: swf.Context, number: int) -> None: ...
+
+    @app.workflow("t.slow.v1")
+    async def slow(ctx: swf.Context, number: int) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        while not gate.is_set():
+            await asyncio.sleep(0.005)
+        now -= 1
+
+    handles: list[swf.RunHandle[Any]] = [*await app.trigger_many(fast, range(600), priority=10)]
+    handles += await app.trigger_many(slow, range(40), priority=500)
+    async with app.worker(concurrency=4):
+        await eventually(lambda: now == 4)
+        await asyncio.sleep(0.1)
+        assert most == 4
+        gate.set()
+        await asyncio.gather(*(handle.result("20s") for handle in handles))
+
+
+async def test_what_a_run_left_behind_is_stopped_without_stopping_the_next_one(app: swf.App) -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def handler(ctx: swf.Context, number: int) -> str:
+        if number % 2 == 0:
+            left.append(asyncio.create_task(asyncio.sleep(60)))
+            return "left something"
+        await asyncio.sleep(0.05)
+        return "waited"
+
+    app.workflow("t.quick.v1", retry=ONCE)(handler)
+    handles = await app.trigger_many("t.quick.v1", range(10))
+    async with app.worker():
+        told = await asyncio.gather(*(handle.result("20s") for handle in handles))
+    assert told == ["left something", "waited"] * 5
+    assert all(task.cancelled() for task in left)
+
+
+async def test_a_run_of_a_type_that_nobody_knows_yet_has_its_task_to_itself(app: swf.App) -> None:
+    """State that libraries keep by task must not travel from run to run, where runs can await anything."""
+    tasks: dict[str, list[object]] = {"t.a.v1": [], "t.b.v1": [], "t.c.v1": []}
+
+    def add(name: str) -> None:
+        @app.workflow(name)
+        async def handler(ctx: swf.Context) -> None:
+            tasks[name].append(asyncio.current_task())
+            if name != "t.a.v1":
+                await asyncio.sleep(0)
+
+    for name in tasks:
+        add(name)
+    handles = [await app.trigger(name) for name in tasks for _ in range(3)]
+    async with app.worker():
+        await asyncio.gather(*(handle.result("20s") for handle in handles))
+    waiting = tasks["t.b.v1"] + tasks["t.c.v1"]
+    assert len({id(task) for task in waiting}) == 6
+    assert not {id(task) for task in waiting} & {id(task) for task in tasks["t.a.v1"]}
+
+
+class Unspeakable(Exception):
+    __module__ = 5  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_error_that_cannot_be_described_ends_its_run_and_nothing_else(app: swf.App) -> None:
+    async def handler(ctx: swf.Context, number: int) -> int:
+        if number == 1:
+            raise Unspeakable
+        return number
+
+    app.workflow("t.quick.v1", retry=ONCE)(handler)
+    handles = await app.trigger_many("t.quick.v1", range(30))
+    async with app.worker(concurrency=3):
+        told = await asyncio.gather(*(handle.result("20s") for handle in handles), return_exceptions=True)
+    assert isinstance(told[1], swf.RunFailed)
+    assert [one for n, one in enumerate(told) if n != 1] == [n for n in range(30) if n != 1]
+
+
+async def test_a_start_that_goes_wrong_does_not_stop_the_worker(app: swf.App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of ours, or of a library that we call, concerns one run for a moment."""
+    real, broken = Execution.try_at_once, 2
+
+    def sometimes(self: Execution) -> Any:
+        nonlocal broken
+        if broken:
+            broken -= 1
+            raise RuntimeError("a defect")
+        return real(self)
+
+    monkeypatch.setattr(Execution, "try_at_once", sometimes)
+
+    async def handler(ctx: swf.Context, number: int) -> int:
+        return number
+
+    assert await results(app, handler, list(range(20)), concurrency=5) == list(range(20))

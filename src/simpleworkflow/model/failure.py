@@ -78,7 +78,7 @@ def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     described: dict[str, Any] = {
         "type": _clean(type(error).__qualname__, 200),
-        "module": _clean(type(error).__module__ or "", 200),
+        "module": _clean(str(type(error).__module__ or ""), 200),
         "message": _clean(_text(error), MESSAGE_LIMIT),
         "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
     }

@@ -29,6 +29,8 @@ MAX_WEIGHT = 4 * 1024 * 1024
 """Characters of payload in one flush."""
 SHARE = 50
 """So many items are worth a flush beside another one."""
+SLOW = 0.02
+"""Seconds after which a flush is held up by something, and nobody else should wait behind it."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -85,8 +87,10 @@ class Batcher(Generic[Item, Answer]):
 
     async def drain(self, timeout: float) -> bool:
         """Wait until everything is flushed; False when the time is up first."""
-        if self._busy:
-            await asyncio.wait(self._busy, timeout=timeout)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self._busy and loop.time() < deadline:
+            await asyncio.wait(self._busy, timeout=deadline - loop.time())
         return self.backlog == 0
 
     def abandon(self) -> None:
@@ -175,17 +179,20 @@ class Sorter(Batcher[Item, Answer]):
         self._line = line
         self._kind = kind
         self._flights = flights
-        self._flying: dict[int, tuple[Hashable, set[Hashable]]] = {}
-        """The kind and the lines of each batch that is under way."""
+        self._flying: dict[int, tuple[Hashable, set[Hashable], float]] = {}
+        """The kind and the lines of each batch that is under way, and since when it is."""
 
     def _is_enough(self) -> bool:
-        return not self._busy or len(self._waiting) >= SHARE
+        if not self._busy or len(self._waiting) >= SHARE:
+            return True
+        oldest = min((since for _, _, since in self._flying.values()), default=None)
+        return oldest is not None and asyncio.get_running_loop().time() - oldest > SLOW
 
     def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """The first that may go, and all of its kind; who is passed over keeps its place, and its line behind it."""
         free = dict(self._flights)
         stopped: set[Hashable] = set()
-        for kind, lines in self._flying.values():
+        for kind, lines, _ in self._flying.values():
             free[kind] = free.get(kind, 1) - 1
             stopped |= lines
         waiting, line_of, kind_of = self._waiting, self._line, self._kind
@@ -212,7 +219,7 @@ class Sorter(Batcher[Item, Answer]):
             passed.append(one)
         waiting.extendleft(reversed(passed))
         if batch:
-            self._flying[id(batch)] = chosen, flown
+            self._flying[id(batch)] = chosen, flown, asyncio.get_running_loop().time()
         return batch
 
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:

@@ -58,7 +58,7 @@ class Branch:
         """It was a contender of a race that another one has won: nothing more is done in it."""
         self.unordered = unordered
         self.needs_key = False
-        self._keys: set[str] | None = None
+        self._keys: set[str] = set()
         self._uses: dict[str, int] = {}
         self._spawned: dict[str, int] = {}
 
@@ -66,8 +66,6 @@ class Branch:
         """The identity of the next durable call of this name; a key takes the place of the count."""
         if key is not None:
             step_id = f"{self.path}{name}#={_check_key(key)}"
-            if self._keys is None:
-                self._keys = set()
             if step_id in self._keys:
                 raise InvalidName(f"the key {key[:40]!r} names two calls of {name}; the second would be the first")
             self._keys.add(step_id)
@@ -89,8 +87,7 @@ class Branch:
     def for_strangers(self) -> Branch:
         """The same branch for calls from another thread, which come in no order: each needs a key."""
         branch = Branch(self.path, parent=self, unordered=self.unordered)
-        branch._keys = self._keys = self._keys or set()
-        branch.needs_key = True
+        branch._keys, branch.needs_key = self._keys, True
         return branch
 
     @property

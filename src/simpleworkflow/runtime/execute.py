@@ -94,16 +94,18 @@ class Execution(Stage):
         try:
             waits_for = context.run(code.send, None)
         except StopIteration as stop:
-            if self._beside():
-                self._loop.call_soon(self._close, stop.value, 0.0)  # what it set going gets to begin, as in any task
-            else:
-                self._close(stop.value, 0.0)
-            return None
+            ending: Ending | Pause | None = stop.value
         except BaseException as error:
-            self._close(self._broken(error), 0.0)
-            return None
-        self._set_deadline()
-        return self._rest(code, waits_for, context)
+            ending = self._broken(error)
+        else:
+            self._set_deadline()
+            return self._rest(code, waits_for, context)
+        self._root = None  # the task is nobody's again: what stops this run must not stop the next
+        if self._beside():
+            self._loop.call_soon(self._close, ending, 0.0)  # what it set going gets to begin, as in any task
+        else:
+            self._close(ending, 0.0)
+        return None
 
     async def _rest(self, code: Coroutine[Any, Any, Any], waits_for: Any, context: contextvars.Context) -> None:
         try:
@@ -320,9 +322,19 @@ class Execution(Stage):
             raise PermanentError(f"its result does not fit its annotation: {error}") from error
         return text
 
-    def _failed(self, error: BaseException | None) -> Ending:
-        assert error is not None
-        log.info("run %s (%s) failed: %s", self.lease.id, self.lease.type, type(error).__name__)
+    def _failed(self, error: BaseException) -> Ending:
+        """Never raises: an error that nobody can describe, or a broken logger, must not leave a run without end."""
+        try:
+            log.info("run %s (%s) failed: %s", self.lease.id, self.lease.type, type(error).__name__)
+        except Exception:
+            self.services.loop.call_exception_handler({"message": "logging a failed run went wrong"})
+        try:
+            return self._describe_failure(error)
+        except Exception as defect:
+            told = f"its error cannot be described ({type(defect).__name__})"
+            return self._describe_failure(RuntimeError(told))
+
+    def _describe_failure(self, error: BaseException) -> Ending:
         hold = self.workflow.on_exhausted == "hold"
         siblings = _failed_beside(error, self.escaped)
         return failure.after_failure(

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Lazily(Generic[T]):
-    """An attribute that is made at the first look and stays. Not for threads: two may both be first."""
+    """An attribute that is made at the first look and stays; of two threads that look first, both get the same."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -23,5 +23,5 @@ class Lazily(Generic[T]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
-        value = instance.__dict__[self._name] = self._make(instance)
+        value: T = instance.__dict__.setdefault(self._name, self._make(instance))
         return value

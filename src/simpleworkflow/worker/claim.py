@@ -72,9 +72,15 @@ class Claimer:
         return [w for w in self._registry.served() if any(in_span(w.name, span) for span in self._spans)]
 
     @property
-    def is_simple(self) -> bool:
-        """One lane has work, and no type that is served here has a cap."""
-        return len(self._lanes) <= 1 and all(workflow.concurrency is None for workflow in self.routed())
+    def only_type(self) -> str | None:
+        """The type of the only lane that has work, if there is only one and no type that is served here has a cap."""
+        if len(self._lanes) != 1 or any(workflow.concurrency is not None for workflow in self.routed()):
+            return None
+        return self._lanes[0].type
+
+    def is_async(self, type: str) -> bool:
+        workflow = self._registry.find(type)
+        return workflow is not None and workflow.handler is not None and workflow.is_async
 
     def spans(self) -> list[Span]:
         """What this worker serves: all of its spans, or exactly the types it has handlers for."""
@@ -104,7 +110,9 @@ class Claimer:
     async def claim_where_work_was(self, limit: int, room: dict[str, int]) -> list[Lease]:
         """Up to `limit` runs from the lanes that had some the last time: what an idle worker is woken for is mostly
         more of the same, and is had in one round trip. Lanes that are new are found by the next look."""
-        lanes = [lane for lane in self._known if lane.type not in room]
+        spans = self.spans()
+        served = [lane for lane in self._known if any(in_span(lane.type, span) for span in spans)]
+        lanes = [lane for lane in served if lane.type not in room]
         if self._lanes or not lanes:
             return []
         self._looked = float("-inf")

@@ -50,7 +50,7 @@ CLAIM_SLACK = 0.002
 
 
 class Intake:
-    """`needs_slot` says whether a run is known to wait; `start` gets a lease and its history; `give_back` gets what
+    """`start` gets a lease, its history, and whether to try it at once in the calling task; `give_back` gets what
     cannot be started, and for how long to leave it."""
 
     def __init__(
@@ -62,8 +62,7 @@ class Intake:
         slots: Slots,
         journal: Journal,
         holdings: Holdings,
-        needs_slot: Callable[[Lease], bool],
-        start: Callable[[Lease, History | None], Rest],
+        start: Callable[[Lease, History | None, bool], Rest],
         give_back: Callable[[Lease, float], None],
     ) -> None:
         self._ledger = ledger
@@ -72,7 +71,6 @@ class Intake:
         self._slots = slots
         self._journal = journal
         self._holdings = holdings
-        self._needs_slot = needs_slot
         self._start = start
         self._give_back = give_back
         self._loop = asyncio.get_running_loop()
@@ -81,11 +79,15 @@ class Intake:
         self._claiming: asyncio.Task[list[Lease]] | None = None
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
-        self._unstarted: deque[tuple[Lease, float]] = deque()
+        self._unstarted: deque[Lease] = deque()
+        self._waiting_types: set[str] = set()
+        """Types whose runs have been seen to wait: they get tasks of their own, and slots."""
+        self._quick_types: set[str] = set()
+        """Types whose runs have been seen to end without waiting, and never to wait."""
         self._carriers: set[asyncio.Task[None]] = set()
         self._started = 0
-        self._pace: float | None = None
-        """Seconds per run among the last that were started, if none of them began to wait."""
+        self._pace: tuple[str, float] | None = None
+        """The type of the last runs that were started and the seconds for each, if none of them took a slot."""
         self._lacks_room = False
         self._is_woken = False
         self._looks_on = False
@@ -144,17 +146,17 @@ class Intake:
 
     def _ahead(self) -> int:
         """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""
-        if self._pace is None or not self._claimer.is_simple:
+        if self._pace is None or self._pace[0] != self._claimer.only_type:
             return 0
-        return min(int(AHEAD / self._pace), MOST_AHEAD)
+        return min(int(AHEAD / self._pace[1]), MOST_AHEAD)
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
         for lease in taken:
             self._holdings.add(lease, sent)
             if lease.is_suspect:
-                self._start_one(lease, sent)  # at once: there is one at a time, and it must be seen
+                self._start_one(lease)  # at once: there is one at a time, and it must be seen
             else:
-                self._unstarted.append((lease, sent))
+                self._unstarted.append(lease)
         if taken and not self._carriers:
             self._carry_on()
 
@@ -169,38 +171,64 @@ class Intake:
         assert task is not None
         began, before, busy = monotonic(), self._started, len(self._slots)
         while self._unstarted and rest is None and not task.cancelling():
-            rest = self._start_one(*self._unstarted.popleft())
-            if monotonic() - began >= TURN:
+            lease = self._unstarted.popleft()
+            rest = self._start_one(lease)
+            if self._next_is_unproven() or monotonic() - began >= TURN:
                 break
         if len(self._slots) > busy:
             self._pace = None
         elif self._started > before:
-            self._pace = (monotonic() - began) / (self._started - before)
+            self._pace = lease.type, (monotonic() - began) / (self._started - before)
         self._carriers.discard(task)
         if self._unstarted:
-            self._carry_on()
+            self._loop.call_soon(self._carry_on)
         else:
             self._wake.set()
         if rest is not None:
             await rest
 
-    def _start_one(self, lease: Lease, sent: float) -> Rest:
+    def _next_is_unproven(self) -> bool:
+        """Whether nobody knows yet if the next run waits for something: then nobody has been in its task before it."""
+        if not self._unstarted:
+            return False
+        type = self._unstarted[0].type
+        return type not in self._quick_types and type not in self._waiting_types and self._claimer.is_async(type)
+
+    def _start_one(self, lease: Lease) -> Rest:
+        """Whatever goes wrong concerns this run alone; it is handed back for a moment."""
+        try:
+            return self._start_or_give_back(lease)
+        except Exception:
+            log.exception("run %s (%s) could not be started and is handed back", lease.id, lease.type)
+            self._give_back(lease, 1.0)
+            return None
+
+    def _start_or_give_back(self, lease: Lease) -> Rest:
         history = self._histories.pop(lease.id, None)
-        late = monotonic() - sent >= lease.lease_seconds  # a blocked loop, a slow database: others may have it
-        if late or self._stopping or (self._needs_slot(lease) and self._slots.free <= 0):
+        at_once = not lease.is_suspect and lease.type not in self._waiting_types and self._claimer.is_async(lease.type)
+        # A blocked loop, a slow database: others may have it by now.
+        is_late = not self._holdings.is_fresh(lease)
+        if is_late or self._stopping or not (at_once or lease.is_suspect or self._slots.free > 0):
             self._give_back(lease, 0.0)
             return None
         self._started += 1
-        return self._start(lease, history)
+        rest = self._start(lease, history, at_once)
+        if rest is not None:
+            self._waiting_types.add(lease.type)
+            self._quick_types.discard(lease.type)
+        elif at_once:
+            self._quick_types.add(lease.type)
+        return rest
 
     async def _claim(self, free: int) -> list[Lease]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
         taken: list[Lease] = []
-        waiting = [lease for lease, _ in self._unstarted]
+        waiting = list(self._unstarted)
         try:
-            if self._is_woken and not self._looks_on:
+            if self._is_woken and not self._looks_on and not len(self._slots) and not waiting:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)
-                taken += await self._claimer.claim_where_work_was(free, room)
+                # Half of the slots at most: something more urgent may have come, where no work was before.
+                taken += await self._claimer.claim_where_work_was(max(free // 2, 1), room)
                 self._looks_on = bool(taken)
                 if taken:
                     return await self._with_histories(taken)

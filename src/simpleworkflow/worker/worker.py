@@ -61,7 +61,6 @@ class Worker:
         self._process_ends = options.process_ends
         self._slots = Slots(settings.concurrency)
         self._going: set[asyncio.Task[None]] = set()
-        self._waiting_types: set[str] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -152,7 +151,6 @@ class Worker:
             slots=self._slots,
             journal=self._journal,
             holdings=self._holdings,
-            needs_slot=self._needs_slot,
             start=self._begin,
             give_back=self._give_back,
         )
@@ -181,8 +179,9 @@ class Worker:
     def _give_back(self, lease: Lease, delay: float) -> None:
         self._settle(lease, moves.release(lease, elapsed=None, delay=delay))
 
-    def _begin(self, lease: Lease, history: History | None) -> Rest:
-        """Start a run. What is returned, if anything, is the rest of its code, for the calling task to await."""
+    def _begin(self, lease: Lease, history: History | None, at_once: bool) -> Rest:
+        """Start a run, in a task of its own or at once in the calling one. What is returned, if anything, is the rest
+        of its code, for that task to await."""
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
@@ -198,25 +197,17 @@ class Worker:
         )
         for older in self._slots.older(lease):
             older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
-        if workflow.is_async and not lease.is_suspect and lease.type not in self._waiting_types:
+        if at_once:
             return self._try_at_once(execution)
-        if not workflow.is_async:
-            self._waiting_types.add(lease.type)
         self._slots.take(execution)
         if lease.is_suspect:
             self._loop.call_later(self._settings.suspect_seconds, self._trust, key_of(lease))
         execution.start()
         return None
 
-    def _needs_slot(self, lease: Lease) -> bool:
-        return lease.type in self._waiting_types
-
     def _try_at_once(self, execution: Execution) -> Rest:
-        """Runs that wait for nothing need neither a task nor a slot of their own. A type that has waited once is not
-        tried again."""
+        """Runs that wait for nothing need neither a task nor a slot of their own."""
         rest = execution.try_at_once()
-        if rest is not None:
-            self._waiting_types.add(execution.lease.type)
         if not execution.is_code_over:
             self._slots.take(execution)
         return rest
@@ -273,9 +264,12 @@ class Worker:
         passed = self._clock.passed() - started
         left = None if lease.deadline_in is None else lease.deadline_in - passed
         claimed = lease.claimed_at + timedelta(seconds=passed)
-        rest = self._begin(lease._replace(wakes=state.wakes, claimed_at=claimed, deadline_in=left), history)
-        if rest is not None:
-            await rest
+        renewed = lease._replace(wakes=state.wakes, claimed_at=claimed, deadline_in=left)
+        try:
+            self._begin(renewed, history, at_once=False)
+        except Exception:
+            log.exception("run %s (%s) could not go on and is handed back", lease.id, lease.type)
+            self._give_back(lease, 1.0)
 
     async def _tell_news(self, execution: Execution) -> None:
         try:

@@ -45,7 +45,8 @@ WITH due AS MATERIALIZED (
   FROM :lane CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.status FROM workflow.workflow_run r
     WHERE r.status IN ('pending', 'paused') AND r.held_at IS NULL AND r.crashes = 0
-      AND r.type = lane.type AND r.priority = lane.priority
+      AND r.type = lane.type AND r.priority = lane.priority AND NOT EXISTS (
+        SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
       AND r.run_at <= :now
       AND (r.run_at, r.id) >= (coalesce(lane.low, '-infinity'), '00000000-0000-0000-0000-000000000000')
       AND (r.deadline_at IS NULL OR r.deadline_at > :now)
