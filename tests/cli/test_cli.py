@@ -39,6 +39,7 @@ def pid(ctx: swf.SyncContext) -> int:
 
 @app.workflow("other.stubborn.v1")
 def stubborn(ctx: swf.SyncContext) -> None:
+    ctx.log.info("the stubborn one runs")
     time.sleep(600)
 """
 
@@ -164,7 +165,7 @@ def test_a_worker_with_code_that_does_not_stop_hands_it_back_and_exits_with_3(
     worker = Process(folder, "shop.work:app", "--drain", "0s", url=url).ready()
     try:
         handle = app.sync.trigger("other.stubborn.v1")
-        until(lambda: handle.get().status == "leased", "it is running")
+        until(lambda: "the stubborn one runs" in worker.log, "it is running")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 3
     finally:
@@ -177,7 +178,7 @@ def test_a_second_signal_does_not_wait_for_running_code(app: swf.App, url: str, 
     worker = Process(folder, "shop.work:app", "--drain", "10m", url=url).ready()
     try:
         handle = app.sync.trigger("other.stubborn.v1")
-        until(lambda: handle.get().status == "leased", "it is running")
+        until(lambda: "the stubborn one runs" in worker.log, "it is running")
         worker.signal(signal.SIGTERM)
         until(lambda: "stops; 1 runs are under way" in worker.log, "the first signal arrived")
         worker.signal(signal.SIGTERM)
