@@ -46,7 +46,7 @@ async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> i
         raise Moved(f"the claim brings no payload_json any more but {list(rows[0].keys())}")
     for row in rows:
         json.loads(row["payload_json"])
-    taken = sorted((row["id"], row["lease_epoch"]) for row in rows)
+    taken = sorted((row["id"], row["epoch"]) for row in rows)
     arrays = settle_arrays([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
     settled = await connection.fetch(settle().text, *arrays)
     if len(settled) != len(rows):

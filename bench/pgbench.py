@@ -61,7 +61,7 @@ def wrapped(text: str) -> str:
     """The same statement, answering with one row: the ids and the epochs, in the order in which we settle."""
     answer = (
         "SELECT coalesce(array_agg(id ORDER BY id), '{}')::text AS ids,\n"
-        "       coalesce(array_agg(lease_epoch ORDER BY id), '{}')::text AS epochs\nFROM answer"
+        "       coalesce(array_agg(epoch ORDER BY id), '{}')::text AS epochs\nFROM answer"
     )
     start = main_part(text)
     if start == 0:
