@@ -35,6 +35,8 @@ _ENCODER = msgspec.json.Encoder()
 
 def encode(value: object, *, limit: int = MAX_BYTES, what: str = "payload") -> str:
     """The JSON text of `value`, or PayloadError naming `what` and the path to the part that cannot be stored."""
+    if value is None:
+        return "null"  # what most steps and many runs return
     walk = _Walk(limit)
     try:
         data = _ENCODER.encode(walk.any(value, 1))

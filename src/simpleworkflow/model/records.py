@@ -20,8 +20,7 @@ DEFAULT_PRIORITY = 100
 """Lower runs first; 0 to 999."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRun:
+class NewRun(NamedTuple):
     """One run to create. The id is always chosen by the client, so that asking twice creates once."""
 
     id: UUID
@@ -34,6 +33,8 @@ class NewRun:
     max_attempts: int | None = None
     start_within: float | None = None
     parent_id: UUID | None = None
+    is_chosen: bool = False
+    """The caller chose the id: it may exist already."""
 
 
 class Created(NamedTuple):
@@ -115,6 +116,8 @@ class Lease(NamedTuple):
     idempotency_key: str | None
     run_at: datetime
     claimed_at: datetime
+    place: str | None = None
+    """Where the row lies, on databases that can look there; a hint that goes stale when the row is written again."""
 
     @property
     def is_fresh(self) -> bool:

@@ -9,7 +9,6 @@ parent by an operator opens the child again.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -57,9 +56,9 @@ class Children(Steps):
         """The same for a request that is complete but for its identity."""
         step_id = self._enter().identify(new.type, key)
         child_id = child_id_of(self._stage.lease.id, step_id)
-        child = replace(new, id=child_id, parent_id=self._stage.lease.id)
+        child = new._replace(id=child_id, parent_id=self._stage.lease.id)
         if new.priority == DEFAULT_PRIORITY:
-            child = replace(child, priority=self._stage.lease.priority)  # who waits for it is served like this
+            child = child._replace(priority=self._stage.lease.priority)  # who waits for it is served like this
         self.types[child_id] = child.type
         return child, step_id
 

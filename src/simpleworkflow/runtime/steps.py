@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import failure, payload
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ..model.moves import Record
 from ..model.states import StepKind, StepStatus
 from .branches import IN_STEP, Body
 from .memo import Memo, durable
@@ -69,9 +70,14 @@ class Steps(Memo):
                 story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
                 await self._after_failure(call, step_id, error, story)
                 continue
-            story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
-            await self._write(self._record(step_id, StepKind.STEP, StepStatus.SUCCEEDED, output=output, **story))
+            await self._write(self._success(step_id, attempt, self._stage.clock.passed() - started, seen, output))
             return value
+
+    def _success(self, step_id: str, attempt: int, elapsed: float, seen: str | None, output: str) -> Record:
+        lease, done = self._stage.lease, (StepKind.STEP, StepStatus.SUCCEEDED)
+        record = Record(lease.id, lease.epoch, step_id, *done, attempt, elapsed, None, seen, output)
+        record.clears_suspicion = lease.crashes > 0
+        return record
 
     def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""

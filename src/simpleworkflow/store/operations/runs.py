@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
 
 _CREATE_TRIES = 5
+_NO_OPTIONS = NewRun(UUID(int=0), "", "")[4:]
 
 
 class Controlled(NamedTuple):
@@ -34,7 +36,10 @@ def create(
 ) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour.
     `telling`: with a hint to those who look for work."""
-    return (yield from create_rows(runs, repeated, "insert_and_tell" if telling else "insert_runs"))
+    if telling:
+        return (yield from create_rows(runs, repeated, "insert_and_tell"))
+    plain = not repeated and all(map(_is_plain, runs))
+    return (yield from create_rows(runs, repeated, "insert_plain" if plain else "insert_runs"))
 
 
 def create_rows(
@@ -59,7 +64,8 @@ def _create_once(
 ) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    rows = yield query(statement, n=[_new_row(run) for _, run in todo])
+    as_row = itemgetter(0, 1, 2, 3) if statement == "insert_plain" else _new_row
+    rows = yield query(statement, n=[as_row(run) for _, run in todo])
     if len(rows) == len(todo):
         return {index: Created(run.id, True) for index, run in todo}
     made = {row["id"] for row in rows}
@@ -81,6 +87,11 @@ def _create_once(
 
 def _disabled(type: str) -> NotRunnable:
     return NotRunnable(f"{type} is disabled (workflow_registry.is_enabled is false); nothing was created")
+
+
+def _is_plain(run: NewRun) -> bool:
+    """Nothing but an id that was made for it, a type, a payload and a priority."""
+    return run[4:] == _NO_OPTIONS
 
 
 def _new_row(run: NewRun) -> tuple[Any, ...]:

@@ -113,11 +113,15 @@ def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
 
 @statements
 def _record_results(records: Sequence[Record]) -> Steps[list[Outcome]]:
-    """The usual record, with nothing in the batch that it does not need."""
+    """The usual record, with nothing in the batch that it does not need. Whose lease is lost is asked when one is: what
+    has been written stays as it is."""
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
-    rows = yield query(
+    (answer,) = yield query(
         "record_results", s=[(r.run_id, r.epoch, r.step_id, to_us(r.elapsed), r.input, r.output) for r in ordered]
     )
+    if answer["held"] == len(ordered):
+        return [Outcome.DONE] * len(records)
+    rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
     return _held_outcomes(records, rows)
 
 

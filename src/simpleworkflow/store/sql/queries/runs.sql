@@ -25,6 +25,16 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_na
 ON CONFLICT DO NOTHING
 RETURNING id
 
+-- name: insert_plain
+-- The usual trigger, due at once and without options, with as little as possible in its batch. Its id was made a moment
+-- ago, so nothing can be in its way; a try whose answer was lost is repeated with insert_runs.
+-- batch: n(run_id uuid, type text, payload json, priority integer)
+INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, created_at, updated_at)
+SELECT n.run_id, n.type, n.payload, n.priority, :now, :now, :now
+FROM :n
+WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
+RETURNING id
+
 -- name: insert_and_tell
 -- The same, and whoever listens for work hears of it with the commit. For a trigger that comes alone: see
 -- docs/decisions/0014. SQLite's listeners are told by the driver.
@@ -93,7 +103,7 @@ WHERE id IN (
   ORDER BY r.run_at, r.id LIMIT :limit)
 RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload,
   (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
-  idempotency_key, run_at, :now AS claimed_at
+  idempotency_key, run_at, :now AS claimed_at, NULL AS place
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes

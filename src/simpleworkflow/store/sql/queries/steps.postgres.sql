@@ -58,9 +58,10 @@ written AS (
 SELECT b.run_id, b.epoch FROM b
 
 -- name: record_results
--- differs: record_fenced for the usual record, a step that came to its end at the first attempt, with as little as possible in its batch
+-- differs: record_fenced for the usual record, a step that came to its end at the first attempt, with as little as possible in its batch; the answer is how many leases held
 -- batch: s(run_id uuid, epoch bigint, step_id text, elapsed bigint, input json, output json)
 -- like: record_fenced
+-- replacing: SELECT b.run_id, b.epoch FROM b -> SELECT count(*) AS held FROM b
 -- replacing: SELECT s.* FROM -> SELECT s.*, 'step' AS kind, 'succeeded' AS status, 0 AS attempt, NULL::bigint AS due_in, NULL::json AS error FROM
 
 -- name: next_in_sequence
