@@ -25,6 +25,7 @@ from support.ledger import (
     get,
     leased,
     new,
+    offer,
     overran,
     released,
     repeated,
@@ -125,6 +126,20 @@ async def test_settling_twice_lands_once(ledger: Ledger, raw: Raw) -> None:
     assert await settle(ledger, succeeded(lease)) == [Outcome.DONE]
     assert await settle(ledger, succeeded(lease)) == [Outcome.LOST]
     assert raw.events(lease.id) == ["created", "leased", "started", "succeeded"]
+
+
+async def test_ends_of_runs_whose_rows_have_moved_land_beside_those_that_have_not(ledger: Ledger, raw: Raw) -> None:
+    """A renewal writes the row anew, elsewhere; another worker took the third; the fourth is still where it was."""
+    mine = [await leased(ledger) for _ in range(4)]
+    await ledger.run(leases.heartbeat(mine[1].id, 1, 500.0))
+    await settle(ledger, released(mine[2]))
+    await claim(ledger, offer(), limit=1, worker="w2")
+    outcomes = await settle(ledger, *(succeeded(lease) for lease in mine))
+    assert outcomes == [Outcome.DONE, Outcome.DONE, Outcome.LOST, Outcome.DONE]
+    for lease, outcome in zip(mine, outcomes, strict=True):
+        events = raw.events(lease.id)
+        assert events.count("succeeded") == (outcome is Outcome.DONE)
+        assert raw.row(lease.id)["status"] == ("succeeded" if outcome is Outcome.DONE else "leased")
 
 
 async def test_a_renewal_never_shortens_a_lease(ledger: Ledger, raw: Raw) -> None:

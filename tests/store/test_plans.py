@@ -161,7 +161,6 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
 
 BY_LEASE: dict[str, Any] = {
     "finish_runs": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
-    "finish_in_place": lambda held: {"b": [(*lease, 1000, "1", "(0,1)") for lease in held]},
     "record_results": lambda held: {"s": [(*lease, "step#1", 1000, None, "1") for lease in held]},
     "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]},
     "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},
@@ -192,6 +191,18 @@ def test_a_workers_writes_reach_runs_by_primary_key_only(
     assert not [node for node in nodes(plan) if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}]
     assert not [node for node in nodes(plan) if node.get("Index Name") == "workflow_run_leased"]
     assert buffers(plan) <= 60 * BATCH
+    session.close()
+
+
+def test_the_usual_end_is_written_where_the_claim_left_the_row(
+    backlogs: dict[int, str], settings: dict[str, str]
+) -> None:
+    session = Session(backlogs[LARGE], settings)
+    rows = session.fetch("claim_lanes", lane=[offer("load.t1.v1", 100)], limit=BATCH, worker="w1")
+    plan = session.explain("finish_in_place", b=sorted((row[0], row[2], 1000, "1", row[-1]) for row in rows))
+    scans = [n for n in nodes(plan) if n.get("Relation Name") == "workflow_run" and "Scan" in n["Node Type"]]
+    assert [scan["Node Type"] for scan in scans] == ["Tid Scan"]
+    assert scans[0]["Actual Rows"] * scans[0]["Actual Loops"] == BATCH
     session.close()
 
 

@@ -76,7 +76,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 def new_run(target: Workflow[Any, Any], input: Any, options: TriggerOptions, *, limit: int) -> NewRun:
     """One run to create; `options` have been through check_options."""
     if not options:
-        return NewRun(new_id(), target.name, target.encode_input(input, limit=limit))
+        return NewRun(new_id(), target.name, target.encode_input(input, limit=limit), has_new_id=True)
     run_id, run_at, key = options.get("id"), options.get("run_at"), options.get("idempotency_key")
     priority, attempts = options.get("priority"), options.get("max_attempts")
     return NewRun(
@@ -89,7 +89,7 @@ def new_run(target: Workflow[Any, Any], input: Any, options: TriggerOptions, *, 
         idempotency_key=None if key is None else check_key(key),
         max_attempts=None if attempts is None else _whole("max_attempts", attempts, 1, MAX_ATTEMPTS),
         start_within=_duration("start_within", options.get("start_within")),
-        is_chosen=run_id is not None,
+        has_new_id=run_id is None,
     )
 
 

@@ -33,8 +33,8 @@ class NewRun(NamedTuple):
     max_attempts: int | None = None
     start_within: float | None = None
     parent_id: UUID | None = None
-    is_chosen: bool = False
-    """The caller chose the id: it may exist already."""
+    has_new_id: bool = False
+    """The id was made for this request a moment ago: nothing can have it already."""
 
 
 class Created(NamedTuple):

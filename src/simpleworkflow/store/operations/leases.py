@@ -78,22 +78,22 @@ def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
 
 @statements
 def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
-    """The usual end, with nothing in the batch that it does not need."""
-    if all(e.place is not None for e in endings):
+    """The usual end, with nothing in the batch that it does not need: first where the claims left the rows, if that is
+    known, then by key."""
+    left, done = endings, set[tuple[UUID, int]]()
+    if endings and all(e.place is not None for e in endings):
         placed = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result, e.place) for e in endings)
         (answer,) = yield query("finish_in_place", b=placed)
         if answer["found"] == len(endings):
             return [Outcome.DONE] * len(endings)
-        repeated = True  # some of them have landed
-    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    rows = yield query("finish_runs", b=ordered)
-    if len(rows) == len(ordered):
-        yield query("log_finished", b=[entry[:3] for entry in ordered])
-        return [Outcome.DONE] * len(endings)
-    done = {(row["run_id"], row["epoch"]) for row in rows}
-    if done:
-        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])
-    return (yield from _outcomes(endings, done, repeated))
+        some = set(answer["some"] or ())
+        done = {(e.run_id, e.epoch) for e in endings if e.run_id in some}
+        left = [e for e in endings if e.run_id not in some]
+    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in left)
+    landed = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered))}
+    if landed:
+        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in landed])
+    return (yield from _outcomes(endings, done | landed, repeated))
 
 
 @statements

@@ -20,7 +20,7 @@ from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
 
 _CREATE_TRIES = 5
-_NO_OPTIONS = NewRun(UUID(int=0), "", "")[4:]
+_NO_OPTIONS = NewRun(UUID(int=0), "", "", has_new_id=True)[4:]
 
 
 class Controlled(NamedTuple):

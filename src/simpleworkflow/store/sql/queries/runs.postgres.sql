@@ -135,11 +135,11 @@ SELECT id AS run_id, epoch FROM finished
 
 -- name: finish_in_place
 -- differs: rows are looked for where the claim left them, without the index. A row that was written since (a renewal)
--- is not there any more; how many were found is the answer, and finish_runs sees to the rest.
+-- is not there any more, and finish_runs sees to it: the answer is how many were found and, if not all, which.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json, place text)
 -- like: finish_runs
 -- replacing: WHERE r.id = b.run_id AND -> WHERE r.ctid = b.place::tid AND r.id = b.run_id AND
--- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS found FROM finished
+-- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS found, CASE WHEN count(*) < (SELECT count(*) FROM :b) THEN array_agg(id) END AS some FROM finished
 
 -- name: log_finished
 -- differs: finish_runs logs its own events here
