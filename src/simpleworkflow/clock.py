@@ -139,6 +139,9 @@ def from_micros(micros: int) -> datetime:
 
 _last_id = 0
 _id_guard = threading.Lock()
+_chance = b""
+"""Random bytes in store: a call to the system for every identity would hand the interpreter to other threads."""
+_CHANCE_BYTES = 10
 
 
 def new_id() -> UUID:
@@ -146,10 +149,12 @@ def new_id() -> UUID:
 
     Identities made in one millisecond by one process still grow, so that runs triggered together keep their order.
     """
-    global _last_id
+    global _last_id, _chance
     milliseconds = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10)) >> 6
     with _id_guard:
+        if not _chance:
+            _chance = os.urandom(400 * _CHANCE_BYTES)
+        random, _chance = int.from_bytes(_chance[:_CHANCE_BYTES]) >> 6, _chance[_CHANCE_BYTES:]
         fresh = (milliseconds << 74) | random
         if fresh <= _last_id:
             fresh = _last_id + 1 + (random & 0xFFFFFFFF)
@@ -158,9 +163,10 @@ def new_id() -> UUID:
     return UUID(int=((head >> 12) << 80) | 0x7 << 76 | (head & 0xFFF) << 64 | 0x2 << 62 | tail)
 
 
-def _renew_guard() -> None:
-    global _id_guard
-    _id_guard = threading.Lock()
+def _start_anew() -> None:
+    """In a forked child: the parent has the same bytes in store, and its lock may have been held."""
+    global _id_guard, _chance
+    _id_guard, _chance = threading.Lock(), b""
 
 
-os.register_at_fork(after_in_child=_renew_guard)
+os.register_at_fork(after_in_child=_start_anew)

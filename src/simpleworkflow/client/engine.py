@@ -51,13 +51,15 @@ CLOSE_GRACE = 5.0
 TIMEOUT_GRACE = 1.0
 CLOSED = "this App was closed meanwhile; the next call opens it again"
 
+_forks = 0
+"""How often this process was forked off: asked at every call, so no call to the system."""
 _inherited: list[Engine] = []
 """Engines of a parent process: kept alive so that no destructor touches the parent's sockets and files."""
 
 
 class Engine:
     def __init__(self, url: str, schema: str | None, settings: Settings, clock: Clock | None) -> None:
-        self.pid = os.getpid()
+        self._born = _forks
         self.settings = settings
         self.ledger: Ledger = open_ledger(url, schema=schema, clock=clock)
         self.loop = asyncio.new_event_loop()
@@ -256,7 +258,7 @@ class Engine:
 
     def is_inherited(self) -> bool:
         """Whether this engine belongs to a parent process: forked children must start their own."""
-        if self.pid == os.getpid():
+        if self._born == _forks:
             return False
         _inherited.append(self)
         return True
@@ -302,3 +304,11 @@ def _chunks(new: Sequence[NewRun]) -> Iterator[list[NewRun]]:
         chunk.append(one)
     if chunk:
         yield chunk
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
