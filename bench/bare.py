@@ -42,16 +42,15 @@ async def drain(url: str, runs: int) -> dict[str, Any]:
 
 async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> int:
     rows = await connection.fetch(claim().text, *wanted)
-    if rows and "payload_json" not in rows[0]:
-        raise Moved(f"the claim brings no payload_json any more but {list(rows[0].keys())}")
+    if rows and "payload" not in rows[0]:
+        raise Moved(f"the claim brings no payload any more but {list(rows[0].keys())}")
     for row in rows:
-        json.loads(row["payload_json"])
-    taken = sorted((row["id"], row["epoch"]) for row in rows)
-    arrays = settle_arrays([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
-    settled = await connection.fetch(settle().text, *arrays)
-    if len(settled) != len(rows):
-        raise SystemExit(f"{len(rows)} runs were claimed and {len(settled)} settled")
-    return len(settled)
+        json.loads(row["payload"])
+    taken = sorted((row["id"], row["epoch"], row["place"]) for row in rows)
+    settled = await connection.fetchval(settle().text, *settle_arrays(*map(list, zip(*taken, strict=True))))
+    if settled != len(rows):
+        raise SystemExit(f"{len(rows)} runs were claimed and {settled} settled")
+    return len(rows)
 
 
 if __name__ == "__main__":
