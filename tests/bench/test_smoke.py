@@ -36,7 +36,7 @@ def test_the_driver_drains_steps_and_triggers(database: str, tmp_path: Path, pos
     app = swf.App(url)
     counts = {(count.type, str(count.status)): count.runs for count in app.sync.counts()}
     app.sync.close()
-    assert counts["bench.noop.v1", "pending"] == 200
+    assert counts["bench.noop.v1", "pending"] >= 200  # and those of its warming up
 
 
 async def test_the_bare_loop_finishes_runs_with_our_own_statements(postgres_url: str) -> None:

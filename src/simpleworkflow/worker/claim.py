@@ -113,10 +113,11 @@ class Claimer:
         spans = self.spans()
         served = [lane for lane in self._known if any(in_span(lane.type, span) for span in spans)]
         lanes = [lane for lane in served if lane.type not in room]
-        if self._lanes or not lanes:
-            return []
+        if self._lanes or not lanes or not self._ledger.has_lateral:
+            return []  # where there are no round trips to save, a look costs nothing
         self._looked = float("-inf")
-        return await self._take(self._in_turn(lanes, self._served), limit)
+        offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
+        return await self._ledger.run(leases.claim_known(offers, limit, self._worker))
 
     async def claim_suspect(self, room: dict[str, int]) -> list[Lease]:
         """One run whose last execution took its process down, within the caps."""

@@ -55,6 +55,18 @@ def claim(
 ) -> Steps[list[Lease]]:
     """Lease up to `limit` due runs from the lanes, in the order given."""
     statement = "claim_suspect_lanes" if suspects else "claim_lanes"
+    return (yield from _claiming(statement, offers, limit, worker, lane_by_lane))
+
+
+@statements
+def claim_known(offers: Sequence[Offer], limit: int, worker: str, *, lane_by_lane: bool = False) -> Steps[list[Lease]]:
+    """The same from lanes that had work before; nobody has looked whether they have some now."""
+    return (yield from _claiming("claim_lanes", offers, limit, worker, lane_by_lane))
+
+
+def _claiming(
+    statement: str, offers: Sequence[Offer], limit: int, worker: str, lane_by_lane: bool
+) -> Steps[list[Lease]]:
     taken: list[Row] = []
     for group in [[offer] for offer in offers] if lane_by_lane else [list(offers)]:
         if not group or len(taken) >= limit:
