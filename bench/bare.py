@@ -46,10 +46,11 @@ async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> i
         raise Moved(f"the claim brings no payload any more but {list(rows[0].keys())}")
     for row in rows:
         json.loads(row["payload"])
-    taken = sorted((row["id"], row["epoch"], row["place"]) for row in rows)
-    settled = await connection.fetchval(settle().text, *settle_arrays(*map(list, zip(*taken, strict=True))))
-    if settled != len(rows):
-        raise SystemExit(f"{len(rows)} runs were claimed and {settled} settled")
+    taken = sorted((row["id"], row["epoch"]) for row in rows)
+    arrays = settle_arrays([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
+    settled = await connection.fetch(settle().text, *arrays)
+    if len(settled) != len(rows):
+        raise SystemExit(f"{len(rows)} runs were claimed and {len(settled)} settled")
     return len(rows)
 
 

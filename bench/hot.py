@@ -57,7 +57,7 @@ def claim() -> Statement:
 
 
 def settle() -> Statement:
-    return _statement("finish_in_place", "log_finished")
+    return _statement("finish_runs", "log_finished")
 
 
 def claim_values() -> dict[str, Any]:
@@ -70,15 +70,15 @@ def claim_values() -> dict[str, Any]:
     }
 
 
-def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any], places: Sequence[Any]) -> list[Sequence[Any]]:
+def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[Any]]:
     """The settle's parameters, one array for each column: these runs have succeeded."""
-    mine = {"run_id": ids, "epoch": epochs, "place": places}
+    mine = {"run_id": ids, "epoch": epochs}
     return [mine[column] if column in mine else [_known(_SETTLE, column)] * len(ids) for column, _ in settle_columns()]
 
 
 def settle_columns() -> tuple[tuple[str, str], ...]:
     if len(settle().order) != 1:
-        raise Moved(f"finish_in_place takes {settle().order}, not one batch")
+        raise Moved(f"finish_runs takes {settle().order}, not one batch")
     return settle().batches[settle().order[0]]
 
 

@@ -25,7 +25,7 @@ from simpleworkflow.store.drivers.postgres import bind
 
 EVENTS = ("created", "leased", "started", "succeeded")
 SECONDS = 600
-_BROUGHT = {"run_id": "ids", "epoch": "epochs", "place": "places"}
+_BROUGHT = {"run_id": "ids", "epoch": "epochs"}
 """Columns of the settle that are filled from the claim, and the names that the wrapped claim gives them."""
 _MAIN = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 
@@ -58,11 +58,10 @@ def drain_script() -> str:
 
 
 def wrapped(text: str) -> str:
-    """The same statement, answering with one row: ids, epochs and places, in the order in which we settle."""
+    """The same statement, answering with one row: the ids and the epochs, in the order in which we settle."""
     answer = (
         "SELECT coalesce(array_agg(id ORDER BY id), '{}')::text AS ids,\n"
-        "       coalesce(array_agg(epoch ORDER BY id), '{}')::text AS epochs,\n"
-        "       coalesce(array_agg(place ORDER BY id), '{}')::text AS places\nFROM answer"
+        "       coalesce(array_agg(epoch ORDER BY id), '{}')::text AS epochs\nFROM answer"
     )
     start = main_part(text)
     if start == 0:
@@ -93,7 +92,7 @@ def variables() -> dict[str, str]:
     values = {}
     for place, value in enumerate(bind(claim(), claim_values()), start=1):
         values[f"claim_{place}"] = literal(value) if isinstance(value, list) else str(value)
-    arrays = settle_arrays(*[[None] * BATCH] * 3)
+    arrays = settle_arrays([None] * BATCH, [None] * BATCH)
     for place, ((column, _), array) in enumerate(zip(settle_columns(), arrays, strict=True), start=1):
         if column not in _BROUGHT:
             values[f"settle_{place}"] = literal(array)

@@ -13,7 +13,7 @@ import pytest
 def test_the_ceiling_binds_every_parameter_of_the_catalogue() -> None:
     script = pgbench.drain_script()
     used = set(re.findall(r"(?<!:):(\w+)", script))
-    assert used == pgbench.variables().keys() | {"ids", "epochs", "places"}
+    assert used == pgbench.variables().keys() | {"ids", "epochs"}
     assert "$" not in script
 
 
@@ -34,7 +34,7 @@ def test_a_text_without_a_main_part_is_refused() -> None:
 def test_an_unknown_column_stops_the_benchmark_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(hot._SETTLE, "elapsed")
     with pytest.raises(hot.Moved, match="elapsed"):
-        hot.settle_arrays(["id"], [1], ["(0,1)"])
+        hot.settle_arrays(["id"], [1])
 
 
 def test_an_array_in_text_form_quotes_what_needs_it() -> None:

@@ -13,7 +13,7 @@ from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status
 
 
 def lease(parent: UUID | None = None) -> SimpleNamespace:
-    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent, place=None)
+    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent)
 
 
 ENDINGS = {

@@ -194,18 +194,6 @@ def test_a_workers_writes_reach_runs_by_primary_key_only(
     session.close()
 
 
-def test_the_usual_end_is_written_where_the_claim_left_the_row(
-    backlogs: dict[int, str], settings: dict[str, str]
-) -> None:
-    session = Session(backlogs[LARGE], settings)
-    rows = session.fetch("claim_lanes", lane=[offer("load.t1.v1", 100)], limit=BATCH, worker="w1")
-    plan = session.explain("finish_in_place", b=sorted((row[0], row[2], 1000, "1", row[-1]) for row in rows))
-    scans = [n for n in nodes(plan) if n.get("Relation Name") == "workflow_run" and "Scan" in n["Node Type"]]
-    assert [scan["Node Type"] for scan in scans] == ["Tid Scan"]
-    assert scans[0]["Actual Rows"] * scans[0]["Actual Loops"] == BATCH
-    session.close()
-
-
 @pytest.fixture(scope="module")
 def young(postgres: Server) -> Iterator[str]:
     """A database in which a hundred runs have just been created: nobody has counted its rows yet."""

@@ -182,7 +182,7 @@ async def sweep(ledger: Ledger, *dead: str, limit: int = 100) -> dict[UUID, Stat
 def stub(lease: Lease | UUID, epoch: int = 1, parent_id: UUID | None = None) -> Any:
     """What an ending needs to know of a lease, with any epoch we like."""
     run_id = lease if isinstance(lease, UUID) else lease.id
-    return SimpleNamespace(id=run_id, epoch=epoch, parent_id=parent_id, wakes=0, place=None)
+    return SimpleNamespace(id=run_id, epoch=epoch, parent_id=parent_id, wakes=0)
 
 
 def succeeded(lease: Any) -> Ending:

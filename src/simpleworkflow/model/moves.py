@@ -105,8 +105,6 @@ class Ending:
     """The run stays for an operator to look at."""
     clears: tuple[str, ...] = ()
     """The failed steps whose errors led here: the next execution does them again."""
-    place: str | None = None
-    """Where the run's row was when it was claimed."""
 
     @property
     def is_plain_success(self) -> bool:
@@ -203,8 +201,7 @@ def succeed(lease: Any, result: str, *, elapsed: float) -> Ending:
     """The usual end, made without a detour: a worker does little else."""
     parent = lease.parent_id is not None
     succeeded = Status.SUCCEEDED, EventType.SUCCEEDED
-    story: dict[str, Any] = {"result": result, "has_parent": parent, "place": lease.place}
-    return Ending("succeed", lease.id, lease.epoch, *succeeded, elapsed, **story)
+    return Ending("succeed", lease.id, lease.epoch, *succeeded, elapsed, result=result, has_parent=parent)
 
 
 def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> Ending:

@@ -116,8 +116,6 @@ class Lease(NamedTuple):
     idempotency_key: str | None
     run_at: datetime
     claimed_at: datetime
-    place: str | None = None
-    """Where the row lies, on databases that can look there; a hint that goes stale when the row is written again."""
 
     @property
     def is_fresh(self) -> bool:

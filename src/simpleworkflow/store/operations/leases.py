@@ -59,9 +59,9 @@ def claim(
 
 
 @statements
-def claim_known(offers: Sequence[Offer], limit: int, worker: str, *, lane_by_lane: bool = False) -> Steps[list[Lease]]:
+def claim_known(offers: Sequence[Offer], limit: int, worker: str) -> Steps[list[Lease]]:
     """The same from lanes that had work before; nobody has looked whether they have some now."""
-    return (yield from _claiming("claim_lanes", offers, limit, worker, lane_by_lane))
+    return (yield from _claiming("claim_lanes", offers, limit, worker, lane_by_lane=False))
 
 
 def _claiming(
@@ -90,22 +90,12 @@ def settle(endings: Sequence[Ending]) -> Operation[list[Outcome]]:
 
 @statements
 def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
-    """The usual end, with nothing in the batch that it does not need: first where the claims left the rows, if that is
-    known, then by key."""
-    left, done = endings, set[tuple[UUID, int]]()
-    if endings and all(e.place is not None for e in endings):
-        placed = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result, e.place) for e in endings)
-        (answer,) = yield query("finish_in_place", b=placed)
-        if answer["found"] == len(endings):
-            return [Outcome.DONE] * len(endings)
-        some = set(answer["some"] or ())
-        done = {(e.run_id, e.epoch) for e in endings if e.run_id in some}
-        left = [e for e in endings if e.run_id not in some]
-    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in left)
-    landed = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered))}
-    if landed:
-        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in landed])
-    return (yield from _outcomes(endings, done | landed, repeated))
+    """The usual end, with nothing in the batch that it does not need."""
+    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
+    done = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered))}
+    if done:
+        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])
+    return (yield from _outcomes(endings, done, repeated))
 
 
 @statements

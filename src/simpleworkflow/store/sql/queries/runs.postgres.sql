@@ -63,14 +63,14 @@ claimed AS (
   FROM due WHERE r.ctid = due.place
   RETURNING r.id, r.type, r.lease_epoch, r.attempt, r.crashes, r.max_attempts, r.priority, r.payload,
     due.lease::float8 / 1000000 AS lease_seconds, extract(epoch FROM r.deadline_at - :now)::float8 AS deadline_in,
-    r.parent_id, r.wakes, r.idempotency_key, r.run_at, due.status AS was, r.ctid::text AS place),
+    r.parent_id, r.wakes, r.idempotency_key, r.run_at, due.status AS was),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
   SELECT id, 'woken', lease_epoch, NULL FROM claimed WHERE was = 'paused'
   UNION ALL
   SELECT id, 'leased', lease_epoch, (SELECT json_build_object('worker', :worker)) FROM claimed)
 SELECT id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload, lease_seconds, deadline_in,
-       parent_id, wakes, idempotency_key, run_at, :now AS claimed_at, place
+       parent_id, wakes, idempotency_key, run_at, :now AS claimed_at
 FROM claimed
 
 -- name: claim_suspect_lanes
@@ -132,14 +132,6 @@ logged AS (
   UNION ALL
   SELECT id, 'succeeded', epoch, :now FROM finished)
 SELECT id AS run_id, epoch FROM finished
-
--- name: finish_in_place
--- differs: rows are looked for where the claim left them, without the index. A row that was written since (a renewal)
--- is not there any more, and finish_runs sees to it: the answer is how many were found and, if not all, which.
--- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json, place text)
--- like: finish_runs
--- replacing: WHERE r.id = b.run_id AND -> WHERE r.ctid = b.place::tid AND r.id = b.run_id AND
--- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS found, CASE WHEN count(*) < (SELECT count(*) FROM :b) THEN array_agg(id) END AS some FROM finished
 
 -- name: log_finished
 -- differs: finish_runs logs its own events here

@@ -103,7 +103,7 @@ WHERE id IN (
   ORDER BY r.run_at, r.id LIMIT :limit)
 RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload,
   (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
-  idempotency_key, run_at, :now AS claimed_at, NULL AS place
+  idempotency_key, run_at, :now AS claimed_at
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes
