@@ -247,7 +247,11 @@ def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], setting
         "INSERT INTO workflow.workflow_signal (run_id, seq, name)"
         " SELECT id, 1, 'go' FROM workflow.workflow_run LIMIT 20000"
     )
-    session.connection.execute("ANALYZE workflow.workflow_step, workflow.workflow_signal")
+    session.connection.execute(
+        "INSERT INTO workflow.workflow_event (workflow_id, event_type) SELECT id, 'created'"
+        " FROM (SELECT id FROM workflow.workflow_run LIMIT 20000) AS r, generate_series(1, 3)"
+    )
+    session.connection.execute("ANALYZE workflow.workflow_step, workflow.workflow_signal, workflow.workflow_event")
     held = leases(session)
     runs = {"b": [(run_id,) for run_id, _ in held]}
     for name, parameters in (
