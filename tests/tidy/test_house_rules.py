@@ -91,7 +91,8 @@ def test_nothing_is_pickled_evaluated_or_imported_by_name(source: Path) -> None:
             assert (node.module or "").split(".")[0] not in banned
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in {"eval", "exec", "__import__"}
-    if name_of(source) != "cli/work.py":  # the operator names the module on the command line
+    # The operator names the module of an App on the command line; the tree of commands names modules of its own table.
+    if name_of(source) not in {"cli/work.py", "cli/main.py"}:
         assert "import_module" not in source.read_text()
 
 

@@ -27,7 +27,7 @@ from ..config import default_url
 from ..store.operations.benchmark import durability
 from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
 from .bench_place import Place, place_at
-from .main import fail
+from .common import fail, json_option, url_option
 
 SAFE = {
     "fsync": {"on"},
@@ -36,6 +36,22 @@ SAFE = {
     "synchronous": {"full", "extra"},
 }
 """What each setting must be so that a run that was accepted survives a loss of power."""
+
+
+@click.command()
+@url_option
+@click.option(
+    "--runs", default=5_000, show_default=True, type=click.IntRange(1, 1_000_000), help="No-op runs to drain."
+)
+@click.option("--steps", default=10, show_default=True, type=click.IntRange(1, 1_000), help="Steps per workflow.")
+@json_option
+@click.option("--keep", is_flag=True, help="Leave the benchmark's schema or file where it is.")
+def bench(url: str | None, runs: int, steps: int, as_json: bool, keep: bool) -> None:
+    """Measure what a database gives on this machine.
+
+    Works in a schema (PostgreSQL) or a file (SQLite) of its own, which is removed afterwards.
+    """
+    run_bench(url, runs=runs, steps=steps, as_json=as_json, keep=keep)
 
 
 def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bool) -> None:

@@ -8,6 +8,36 @@ import sys
 import click
 
 from ..app import App
+from .common import json_option, url_option
+
+
+@click.group()
+def migrate() -> None:
+    """Bring the tables of a database up or down."""
+
+
+@migrate.command("up")
+@url_option
+def migrate_up(url: str | None) -> None:
+    """Apply every migration that is missing."""
+    up(url)
+
+
+@migrate.command("down")
+@url_option
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--yes", is_flag=True, help="Do not ask; the data of these tables is lost.")
+def migrate_down(url: str | None, count: int, yes: bool) -> None:
+    """Take back the newest migrations, with their data."""
+    down(url, count, yes)
+
+
+@migrate.command("status")
+@url_option
+@json_option
+def migrate_status(url: str | None, as_json: bool) -> None:
+    """Show which migrations are applied; exit code 1 when some are missing."""
+    status(url, as_json)
 
 
 def up(url: str | None) -> None:

@@ -14,13 +14,40 @@ import signal
 import sys
 from typing import Any, NoReturn
 
+import click
+
 from ..app import App
 from ..model.errors import StoreUnavailable
-from .main import fail
+from .common import UNCLEAN, check_duration, check_prefixes, check_url, fail
 
 log = logging.getLogger("simpleworkflow.cli")
 
-UNCLEAN = 3
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--url", callback=check_url, help="Another database than the App's own.")
+@click.option("--name", help="How this worker calls itself.")
+@click.option(
+    "--prefix",
+    "prefixes",
+    multiple=True,
+    callback=check_prefixes,
+    help="Serve only types with this prefix, such as billing.*; repeatable.",
+)
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs at a time (100).")
+@click.option(
+    "--lease",
+    callback=check_duration,
+    help='How long this worker may be silent before its runs are taken over ("30s").',
+)
+@click.option("--drain", callback=check_duration, help='How long running code may go on after a stop ("20s").')
+@click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
+@click.option(
+    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+)
+def worker(target: str, **options: Any) -> None:
+    """Run a worker for the App that MODULE holds, until SIGTERM or Ctrl-C."""
+    run_worker(target, **options)
 
 
 def run_worker(

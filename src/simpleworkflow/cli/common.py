@@ -1,0 +1,117 @@
+"""What every command shares: the words of its options, how it prints, how it fails.
+
+A command prints to people (rich tables, colours on a terminal only) or to programs (`--json`: one JSON value per line,
+nothing else on standard output). Mistakes end in one sentence on standard error and an exit code of `main.py`.
+Nothing heavy is imported here: `--help` pays for every import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from ..config import URL_VARIABLE
+from ..model.duration import seconds
+from ..model.errors import InvalidDuration, InvalidName, InvalidURL
+from ..model.names import span_of_prefix
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..app import App
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NOT_DONE = 1
+CALLED_WRONGLY = 2
+UNCLEAN = 3
+
+
+def fail(message: str, code: int = NOT_DONE) -> NoReturn:
+    click.secho("error: ", fg="red", nl=False, err=True)
+    click.echo(message, err=True)
+    sys.exit(code)
+
+
+def check_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from ..store.url import parse_url
+
+    if value is not None:
+        try:
+            parse_url(value)
+        except InvalidURL as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def check_duration(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            seconds(value, what="duration")
+        except InvalidDuration as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def check_prefixes(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for prefix in value:
+        try:
+            span_of_prefix(prefix)
+        except InvalidName as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def url_option(command: F) -> F:
+    return click.option(
+        "--url",
+        callback=check_url,
+        help=f"The database: a SQLite file or postgresql://…; {URL_VARIABLE} or simpleworkflow.db unless given.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(command)
+
+
+def open_app(url: str | None) -> App:
+    """The App of a command that looks or changes, without any workflows of its own.
+
+    A SQLite file that does not exist is a mistake here, not a wish for an empty one.
+    """
+    from ..app import App
+    from ..config import default_url
+    from ..store.url import MEMORY, parse_url
+
+    place = parse_url(url or default_url())
+    if place.dialect == "sqlite" and place.target != MEMORY and not os.path.exists(place.target):
+        fail(
+            f"there is no database at {place.target}; name one with --url or {URL_VARIABLE},"
+            " or make it: simpleworkflow migrate up"
+        )
+    return App(url)
+
+
+def say_json(value: object) -> None:
+    """One line that a program can read. Instants become ISO 8601, ids become text."""
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    from datetime import datetime
+
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value)
+
+
+def console() -> Console:
+    """For tables and bars; without a terminal it prints plain text of a fixed width, so that output can be compared."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "120")), highlight=False)
