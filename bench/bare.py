@@ -48,9 +48,9 @@ async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> i
         json.loads(row["payload"])
     taken = sorted((row["id"], row["epoch"]) for row in rows)
     arrays = settle_arrays([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
-    settled = await connection.fetch(settle().text, *arrays)
-    if len(settled) != len(rows):
-        raise SystemExit(f"{len(rows)} runs were claimed and {len(settled)} settled")
+    settled = await connection.fetchval(settle().text, *arrays)
+    if settled != len(rows):
+        raise SystemExit(f"{len(rows)} runs were claimed and {settled} settled")
     return len(rows)
 
 

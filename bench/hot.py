@@ -57,7 +57,7 @@ def claim() -> Statement:
 
 
 def settle() -> Statement:
-    return _statement("finish_runs", "log_finished")
+    return _statement("finish_counted", "log_finished")
 
 
 def claim_values() -> dict[str, Any]:
@@ -78,7 +78,7 @@ def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[An
 
 def settle_columns() -> tuple[tuple[str, str], ...]:
     if len(settle().order) != 1:
-        raise Moved(f"finish_runs takes {settle().order}, not one batch")
+        raise Moved(f"finish_counted takes {settle().order}, not one batch")
     return settle().batches[settle().order[0]]
 
 

@@ -46,6 +46,7 @@ COUNTED = {
     "_record_fenced",
     "_record_results",
     "_finish",
+    "_finish_counted",
     "_settle",
     "_settle_family",
     "settle_free",

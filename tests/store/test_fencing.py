@@ -107,6 +107,19 @@ async def test_a_lost_entry_harms_no_neighbour(ledger: Ledger, raw: Raw) -> None
     assert [raw.row(one.id)["status"] for one in good] == ["succeeded", "failed", "pending"]
 
 
+async def test_successes_in_one_batch_learn_which_of_them_were_lost(ledger: Ledger, raw: Raw) -> None:
+    """The quick road asks only how many have ended, and which when some have not."""
+    stale, current = await reclaimed(ledger, raw)
+    cancelled, *good = [await leased(ledger) for _ in range(3)]
+    await ledger.run(runs.cancel([cancelled.id]))
+    endings = [succeeded(one) for one in (good[0], stale, cancelled, good[1])]
+    outcomes = await ledger.run(leases.settle(endings, fused=ledger.has_lateral))
+    assert outcomes == [Outcome.DONE, Outcome.LOST, Outcome.LOST, Outcome.DONE]
+    assert [raw.row(one.id)["status"] for one in (*good, current, cancelled)] == [
+        "succeeded", "succeeded", "leased", "cancelled",
+    ]  # fmt: skip
+
+
 async def test_a_cancelled_run_is_not_overwritten(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))

@@ -160,7 +160,7 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
 
 
 BY_LEASE: dict[str, Any] = {
-    "finish_runs": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
+    "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
     "record_results": lambda held: {"s": [(*lease, "step#1", 1000, None, "1") for lease in held]},
     "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]},
     "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},

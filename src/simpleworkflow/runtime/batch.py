@@ -36,7 +36,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Reply = Callable[[Answer | None, Exception | None], object]
 """Hears the answer, or why there is none."""
-Waiting = tuple[Item, Reply[Answer]]
+Waiting = tuple[Item, Reply[Answer], Hashable]
+"""An item, who hears of it, and its kind."""
 
 
 class Batcher(Generic[Item, Answer]):
@@ -56,6 +57,7 @@ class Batcher(Generic[Item, Answer]):
         self._patient = patient
         self._name = name
         self._weigh = weigh
+        self._kind: Callable[[Item], Hashable] = lambda _: None
         self._waiting: deque[Waiting[Item, Answer]] = deque()
         self._busy: set[asyncio.Task[None]] = set()
         self._in_flight = 0
@@ -72,8 +74,9 @@ class Batcher(Generic[Item, Answer]):
 
     def post(self, item: Item, reply: Reply[Answer]) -> None:
         """The same for whoever would rather be called than wait. A reply must not raise."""
-        self._waiting.append((item, reply))
-        if len(self._busy) < self._flushers and self._is_enough():
+        kind = self._kind(item)
+        self._waiting.append((item, reply, kind))
+        if len(self._busy) < self._flushers and self._is_enough(kind):
             # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
             flusher = asyncio.get_running_loop().create_task(
                 self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()
@@ -81,8 +84,8 @@ class Batcher(Generic[Item, Answer]):
             self._busy.add(flusher)
             flusher.add_done_callback(self._busy.discard)
 
-    def _is_enough(self) -> bool:
-        """Whether what is waiting is worth one more flush beside those under way."""
+    def _is_enough(self, kind: Hashable) -> bool:
+        """Whether one more item of this kind makes what is waiting worth a flush beside those under way."""
         return not self._busy
 
     async def drain(self, timeout: float) -> bool:
@@ -126,12 +129,12 @@ class Batcher(Generic[Item, Answer]):
 
     async def _flush_some(self, batch: list[Waiting[Item, Answer]]) -> None:
         try:
-            answers = await self._persist([item for item, _ in batch])
+            answers = await self._persist([one[0] for one in batch])
         except Exception as error:
             await self._split(batch, error)
             return
-        for (_, reply), answer in zip(batch, answers, strict=True):
-            reply(answer, None)
+        for one, answer in zip(batch, answers, strict=True):
+            one[1](answer, None)
 
     async def _split(self, batch: list[Waiting[Item, Answer]], error: Exception) -> None:
         if len(batch) > 1 and not isinstance(error, StoreUnavailable):
@@ -139,8 +142,8 @@ class Batcher(Generic[Item, Answer]):
             await self._flush_some(batch[:middle])
             await self._flush_some(batch[middle:])
             return
-        for _, reply in batch:
-            reply(None, error)
+        for one in batch:
+            one[1](None, error)
 
     async def _persist(self, items: list[Item]) -> Sequence[Answer]:
         pause, repeated = 0.1, False
@@ -181,35 +184,42 @@ class Sorter(Batcher[Item, Answer]):
         self._flights = flights
         self._flying: dict[int, tuple[Hashable, set[Hashable], float]] = {}
         """The kind and the lines of each batch that is under way, and since when it is."""
+        self._free: dict[Hashable, int] = {}
+        """How many more batches of each kind may start."""
 
-    def _is_enough(self) -> bool:
-        if not self._busy or len(self._waiting) >= SHARE:
+    def _is_enough(self, kind: Hashable) -> bool:
+        if not self._busy:
+            return True
+        if not self._flights_left(kind):
+            return False
+        if len(self._waiting) >= SHARE:
             return True
         oldest = min((since for _, _, since in self._flying.values()), default=None)
         return oldest is not None and asyncio.get_running_loop().time() - oldest > SLOW
 
+    def _flights_left(self, kind: Hashable) -> int:
+        return self._free.setdefault(kind, self._flights.get(kind, 1))
+
     def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """The first that may go, and all of its kind; who is passed over keeps its place, and its line behind it."""
-        free = dict(self._flights)
         stopped: set[Hashable] = set()
-        for kind, lines, _ in self._flying.values():
-            free[kind] = free.get(kind, 1) - 1
+        for _, lines, _ in self._flying.values():
             stopped |= lines
-        waiting, line_of, kind_of = self._waiting, self._line, self._kind
+        waiting, line_of, weigh = self._waiting, self._line, self._weigh
         batch: list[Waiting[Item, Answer]] = []
         passed: list[Waiting[Item, Answer]] = []
         flown: set[Hashable] = set()
         chosen, limit, weight = None, 1, 0
         while waiting and len(batch) < limit:
             one = waiting.popleft()
-            item = one[0]
-            line, kind = line_of(item), kind_of(item)
-            fits = kind == chosen if batch else free.get(kind, 1) > 0
-            if fits and line not in stopped:
-                heavier = weight + self._weigh(item)
+            item, _, kind = one
+            line = line_of(item)
+            left = self._flights_left(kind) if not batch else kind == chosen
+            if left and line not in stopped:
+                heavier = weight + weigh(item)
                 if heavier <= MAX_WEIGHT or not batch:
                     if not batch:
-                        share = -(-(len(waiting) + 1) // free.get(kind, 1))
+                        share = -(-(len(waiting) + 1) // left)
                         chosen, limit = kind, min(max(share, SHARE), self._limit)
                     weight = heavier
                     batch.append(one)
@@ -219,11 +229,13 @@ class Sorter(Batcher[Item, Answer]):
             passed.append(one)
         waiting.extendleft(reversed(passed))
         if batch:
+            self._free[chosen] -= 1
             self._flying[id(batch)] = chosen, flown, asyncio.get_running_loop().time()
         return batch
 
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
-        del self._flying[id(batch)]
+        kind, _, _ = self._flying.pop(id(batch))
+        self._free[kind] += 1
 
 
 def resolve(future: asyncio.Future[Answer], answer: Answer | None, error: Exception | None) -> None:

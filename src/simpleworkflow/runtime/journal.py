@@ -141,7 +141,8 @@ class Journal:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
             return await self._flush_free(entries, True)
-        self._tell(entries)
+        one_speaks_for_all = sorted_by_kind and steps.kind_of(entries[0]) in {steps.Kind.SUCCESS, steps.Kind.RESULT}
+        self._tell(entries[:1] if one_speaks_for_all else entries)
         return outcomes
 
     async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:

@@ -176,6 +176,8 @@ class Claimer:
         )
         if len(found) < limit:
             self._lows.clear()
+        elif len(lanes) == 1 and not suspects:
+            self._lows[lanes[0]] = found[-1].run_at
         elif not suspects:
             self._lows.update({Lane(lease.type, lease.priority): lease.run_at for lease in found})
         return found

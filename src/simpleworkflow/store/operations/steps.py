@@ -96,7 +96,7 @@ def flush(entries: Sequence[Entry], *, fused: bool = False, alike: bool = False)
     is locked first. `alike`: all of one kind."""
     kinds = {kind_of(entries[0])} if alike else set(map(kind_of, entries))
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
-        return leases.settle(cast(Sequence[Ending], entries))
+        return leases.settle(cast(Sequence[Ending], entries), fused=fused)
     if fused and kinds == {Kind.RESULT}:
         return _record_results(cast(Sequence[Record], entries))
     if fused and kinds <= {Kind.RESULT, Kind.RECORD}:

@@ -133,6 +133,11 @@ logged AS (
   SELECT id, 'succeeded', epoch, :now FROM finished)
 SELECT id AS run_id, epoch FROM finished
 
+-- name: finish_counted
+-- differs: finish_runs where nobody needs the ids back: the answer is how many were ended
+-- like: finish_runs
+-- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS done FROM finished
+
 -- name: log_finished
 -- differs: finish_runs logs its own events here
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint)
