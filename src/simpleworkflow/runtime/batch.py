@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
+from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 
 log = logging.getLogger("simpleworkflow.batch")
@@ -194,8 +195,9 @@ class Sorter(Batcher[Item, Answer]):
             return False
         if len(self._waiting) >= SHARE:
             return True
-        oldest = min((since for _, _, since in self._flying.values()), default=None)
-        return oldest is not None and asyncio.get_running_loop().time() - oldest > SLOW
+        for _, _, since in self._flying.values():  # the first is the oldest
+            return monotonic() - since > SLOW
+        return False
 
     def _flights_left(self, kind: Hashable) -> int:
         return self._free.setdefault(kind, self._flights.get(kind, 1))
@@ -230,7 +232,7 @@ class Sorter(Batcher[Item, Answer]):
         waiting.extendleft(reversed(passed))
         if batch:
             self._free[chosen] -= 1
-            self._flying[id(batch)] = chosen, flown, asyncio.get_running_loop().time()
+            self._flying[id(batch)] = chosen, flown, monotonic()
         return batch
 
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
