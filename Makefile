@@ -2,10 +2,24 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: help demo test check fast crash bench bench-quick clean gen
+# The database of the migrate- targets: DB_HOST DB_PORT DB_USER DB_PASSWORD DB_NAME DB_SSLMODE from the command line, the
+# environment or the file .env (see .env.example), else SIMPLEWORKFLOW_URL, else the SQLite file simpleworkflow.db.
+# tools/with_database.py puts them together. Here they are only handed on as they were written: `$` stays a `$`.
+DB_VARIABLES := DB_HOST DB_PORT DB_USER DB_PASSWORD DB_NAME DB_SSLMODE SIMPLEWORKFLOW_URL
+define handed_on
+ifneq ($(origin $(1)),undefined)
+override $(1) := $$(value $(1))
+export $(1)
+endif
+endef
+$(foreach name,$(DB_VARIABLES),$(eval $(call handed_on,$(name))))
+MIGRATE := $(BIN)/python tools/with_database.py migrate
+
+.PHONY: help demo test check fast crash bench bench-quick clean gen build
+.PHONY: migrate-up migrate-down migrate-status migrate-reset migrate-create
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "simpleworkflow needs Python 3.11 or newer; try: make PYTHON=python3.12 …")'
@@ -25,7 +39,7 @@ check: .venv/.ready ## style, types and the arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 fast: .venv/.ready ## the tests that need no PostgreSQL
 	$(BIN)/python -m pytest -m "not slow" tests/model tests/tidy
@@ -43,6 +57,26 @@ bench: .venv/.bench ## ours and the peers side by side, under 40 minutes; table,
 
 bench-quick: .venv/.bench ## the same in under five minutes, to see that it works; its figures say little
 	$(BIN)/python bench --quick
+
+migrate-up: .venv/.ready ## apply every migration that is missing
+	@$(MIGRATE) up
+
+migrate-down: .venv/.ready ## take back the newest migration, with its data; asks, unless YES=1
+	@$(MIGRATE) down $(if $(YES),--yes)
+
+migrate-status: .venv/.ready ## show which migrations are applied
+	@$(MIGRATE) status
+
+migrate-reset: .venv/.ready ## take everything back and apply it again: every run is lost; asks, unless YES=1 (FORCE=1 insists)
+	@$(MIGRATE) reset $(if $(YES),--yes) $(if $(FORCE),--force)
+
+migrate-create: export NEW_MIGRATION := $(value NAME)
+migrate-create: .venv/.ready ## write an empty migration for both databases: make migrate-create NAME=add_due_index
+	@test -n "$$NEW_MIGRATION" || { echo "say how it is called: make migrate-create NAME=add_due_index" >&2; exit 2; }
+	@$(BIN)/python -m simpleworkflow migrate create -- "$$NEW_MIGRATION"
+
+build: .venv/.ready ## build the wheel and the source distribution into dist
+	@$(BIN)/python -m build --no-isolation --outdir dist .
 
 gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
 	$(BIN)/python tools/twin.py

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.ledger import Raw
 from support.postgres import Server, launch
+from support.sound import raw_sound, sound, sound_url, well  # noqa: F401 - fixtures for everybody
 
 from simpleworkflow.store import Ledger, open_ledger
 

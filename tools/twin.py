@@ -26,11 +26,24 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
+from ..model.explanation import Explanation, Found
+from ..model.records import (
+    Count,
+    Event,
+    FeedPage,
+    Happening,
+    Pulse,
+    Run,
+    Signal,
+    Step,
+    WorkerInfo,
+    WorkerState,
+)
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
 from .client import Client
+from .findings import Finding
 from .handle import RunHandle
 from .request import RunId, TriggerOptions
 
@@ -77,7 +90,7 @@ def main() -> None:
 
 
 def generate() -> str:
-    parts = {"base": "Base", "looking": "Looking", "control": "Control", "client": "Client"}
+    parts = {"base": "Base", "looking": "Looking", "board": "Board", "control": "Control", "client": "Client"}
     client = [_class(SOURCE / f"{file}.py", name) for file, name in parts.items()]
     handle = _class(SOURCE / "handle.py", "RunHandle")
     text = HEADER + "\n".join(_handle_class(handle)) + "\n\n" + "\n".join(_client_class(client)) + "\n"

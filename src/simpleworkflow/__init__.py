@@ -9,53 +9,30 @@ async def greet(ctx: swf.Context, name: str) -> str:
 
 with app.sync.worker():
     print(app.sync.run(greet, "Ada"))
+
+Nothing is loaded until a name is used: then all of public.py is. Names of the seeds' spellings come from `compat`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .app import App
-from .client.handle import RunHandle
-from .client.sync import SyncRunHandle
-from .config import Settings
-from .model.errors import (
-    AlreadyFinished,
-    ExecutionStopped,
-    IdempotencyConflict,
-    InvalidDuration,
-    InvalidFilter,
-    InvalidInput,
-    InvalidName,
-    InvalidPolicy,
-    InvalidURL,
-    InvalidWorkflow,
-    MissingExtra,
-    MissingMigration,
-    NonDeterminismError,
-    NotRunnable,
-    PayloadError,
-    PermanentError,
-    ResultTimeout,
-    RetryAfter,
-    RunCancelled,
-    RunEnded,
-    RunFailed,
-    RunNotFound,
-    RunTimedOut,
-    SignalTimeout,
-    SimpleWorkflowError,
-    StepFailed,
-    StepTimeout,
-    StoreBusy,
-    StoreError,
-    StoreUnavailable,
-)
-from .model.records import Event, Happening, Run, Signal
-from .model.retry import Retry
-from .model.states import EventType, Status
-from .runtime.context import ChildHandle, Context, SyncContext
-from .runtime.races import Winner
-from .runtime.registry import Workflow
-from .runtime.step import StepInfo, step, step_info
+__version__ = "0.1.0"
+
+_INTENTS = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
+_PGQRS = {
+    "Consumer",
+    "Pause",
+    "RunRecord",
+    "RunStatus",
+    "Store",
+    "SyncWorkflowContext",
+    "TransientError",
+    "TransientStepError",
+    "WorkflowContext",
+    "consumer",
+    "open_store",
+    "poll_all",
+    "workflow",
+}
 
 if TYPE_CHECKING:
     from . import testing as testing
@@ -79,90 +56,40 @@ if TYPE_CHECKING:
     from .compat.pgqrs import open_store as open_store
     from .compat.pgqrs import poll_all as poll_all
     from .compat.pgqrs import workflow as workflow
+    from .public import *  # noqa: F403 - that is what it is for
+    from .public import __all__ as __all__
+else:  # hidden from type checkers, which would believe that every name exists
 
-__version__ = "0.1.0"
+    def __getattr__(name: str) -> object:
+        found = _look_up(name)
+        globals()[name] = found  # the next one finds it without asking
+        return found
 
-__all__ = [
-    "AlreadyFinished",
-    "App",
-    "ChildHandle",
-    "Context",
-    "Event",
-    "EventType",
-    "ExecutionStopped",
-    "Happening",
-    "IdempotencyConflict",
-    "InvalidDuration",
-    "InvalidFilter",
-    "InvalidInput",
-    "InvalidName",
-    "InvalidPolicy",
-    "InvalidURL",
-    "InvalidWorkflow",
-    "MissingExtra",
-    "MissingMigration",
-    "NonDeterminismError",
-    "NotRunnable",
-    "PayloadError",
-    "PermanentError",
-    "ResultTimeout",
-    "Retry",
-    "RetryAfter",
-    "Run",
-    "RunCancelled",
-    "RunEnded",
-    "RunFailed",
-    "RunHandle",
-    "RunNotFound",
-    "RunTimedOut",
-    "Settings",
-    "Signal",
-    "SignalTimeout",
-    "SimpleWorkflowError",
-    "Status",
-    "StepFailed",
-    "StepInfo",
-    "StepTimeout",
-    "StoreBusy",
-    "StoreError",
-    "StoreUnavailable",
-    "SyncContext",
-    "SyncRunHandle",
-    "Winner",
-    "Workflow",
-    "step",
-    "step_info",
-]
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_public_names(), *_INTENTS, *_PGQRS, "testing"})
 
-_INTENTS = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
-_PGQRS = {
-    "Consumer",
-    "Pause",
-    "RunRecord",
-    "RunStatus",
-    "Store",
-    "SyncWorkflowContext",
-    "TransientError",
-    "TransientStepError",
-    "WorkflowContext",
-    "consumer",
-    "open_store",
-    "poll_all",
-    "workflow",
-}
+    def _look_up(name: str) -> object:
+        # Never `from . import x` here: that asks this package for x, which ends here again.
+        if name == "testing":
+            import simpleworkflow.testing as found
 
+            return found
+        if name in _INTENTS:
+            from .compat import intents
 
-def __getattr__(name: str) -> Any:
-    if name == "testing":
-        import simpleworkflow.testing
+            return getattr(intents, name)
+        if name in _PGQRS:
+            from .compat import pgqrs
 
-        return simpleworkflow.testing
-    if name in _INTENTS:
-        from .compat import intents
+            return getattr(pgqrs, name)
+        # What tools probe for (__path__, __wrapped__) loads nothing.
+        if name == "__all__" or (not name.startswith("_") and name in _public_names()):
+            import simpleworkflow.public as public
 
-        return getattr(intents, name)
-    if name in _PGQRS:
-        from .compat import pgqrs
+            return getattr(public, name)
+        raise AttributeError(f"module 'simpleworkflow' has no attribute {name!r}")
 
-        return getattr(pgqrs, name)
-    raise AttributeError(f"module 'simpleworkflow' has no attribute {name!r}")
+    def _public_names() -> list[str]:
+        import simpleworkflow.public as public
+
+        return getattr(public, "__all__", [])  # none while it is still being loaded

@@ -31,6 +31,7 @@ from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
 from .runtime.registry import Options, Registry, Workflow, make_workflow
 from .worker import Worker, WorkerOptions
+from .worker.metrics_server import address
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
@@ -58,6 +59,10 @@ class WorkerChoices(TypedDict, total=False):
     """How often it looks for work when no hint comes."""
     drain: Duration | None
     """How long running code may go on after a stop."""
+    metrics_port: int | None
+    """Serve Prometheus metrics and a health check on this port; 0 for any that is free, which the log tells."""
+    metrics_host: str | None
+    """The address that they are served on: 127.0.0.1, this machine only, unless given."""
 
 
 class Decorator(Protocol):
@@ -177,6 +182,7 @@ class App(Client):
             name=choices.get("name"),
             spans=_spans(choices.get("prefixes")),
             fail_unknown=on_unknown == "fail",
+            metrics=address(choices.get("metrics_host"), choices.get("metrics_port")),
             process_ends=process_ends,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .model.duration import human
 from .model.errors import InvalidPolicy
-from .model.payload import MAX_BYTES
+from .model.limits import MAX_BYTES
 
 URL_VARIABLE = "SIMPLEWORKFLOW_URL"
 PREFIXES_VARIABLE = "WORKER_TYPE_PREFIXES"

@@ -130,3 +130,15 @@ def test_files_are_zipped_in_pgqrs_spelling_from_trigger_to_result(url: str, tmp
         _, complaints = worker.communicate(timeout=30)
     assert "'approved_by': 'bob'" in zip_files("status", run_id)
     assert (worker.returncode, complaints) == (0, b"")
+
+
+def test_a_trace_joins_request_trigger_executions_child_and_steps(url: str, tmp_path: Path) -> None:
+    result, *tree = run("tracing.py", url=url, cwd=tmp_path).splitlines()
+    assert result == "label for a lamp"
+    first = ["POST /orders", "   trigger trace.order.v1", "      run trace.order.v1 (paused)", "         step charge"]
+    assert tree[:4] == first
+    # Whether the parent gives up its slot before its child has ended is a matter of milliseconds.
+    rest = [line for line in tree[4:] if line != "      run trace.order.v1 (paused)"]
+    child = ["         run trace.label.v1 (succeeded)", "            step print"]
+    last = "      run trace.order.v1 (succeeded)"
+    assert rest in ([*child, last], [last, *child])

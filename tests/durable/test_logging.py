@@ -87,7 +87,7 @@ async def test_a_line_knows_its_run(app: swf.App, lines: pytest.LogCaptureFixtur
         await handle.result("10s")
     assert said(lines) == once("here", "there")
     mine = [line for line in lines.records if line.name == "simpleworkflow.run.t.log.v1"]
-    assert {(getattr(line, "run_id", None), getattr(line, "workflow", None)) for line in mine} == {
+    assert {(getattr(line, "run_id", None), getattr(line, "workflow_type", None)) for line in mine} == {
         (str(handle.id), "t.log.v1")
     }
 

@@ -41,6 +41,7 @@ EVERY: dict[str, Any] = {
     "until": None,
     "idempotency_key": None,
     "with_deleted": False,
+    "held": False,
     "before": None,
     "limit": 100,
 }

@@ -32,10 +32,11 @@ async def test_a_full_journal_wakes_the_claim_loop_when_it_has_room(
     async with embedded:
         worker = embedded._worker
         assert worker is not None
-        run = worker._ledger.run
+        run, slowed = worker._ledger.run, list[str]()
 
         async def slow(operation: Any, **rest: Any) -> Any:
-            if operation.name == "_settle":
+            if operation.name in {"_finish", "_finish_counted"}:
+                slowed.append(operation.name)
                 await asyncio.sleep(0.02)
             return await run(operation, **rest)
 
@@ -43,6 +44,23 @@ async def test_a_full_journal_wakes_the_claim_loop_when_it_has_room(
         async with asyncio.timeout(20):
             while sum(c.runs for c in await app.counts() if c.status == "succeeded") < 1500:
                 await asyncio.sleep(0.05)
+    assert slowed
+
+
+async def test_a_retry_after_a_moment_does_not_wait_for_the_next_poll(app: swf.App) -> None:
+    tried: list[float] = []
+
+    @app.workflow("t.moment.v1", retry=swf.Retry(max_attempts=4, base="50ms", jitter=0))
+    async def moment(ctx: swf.Context) -> int:
+        tried.append(asyncio.get_running_loop().time())
+        if len(tried) < 4:
+            raise ValueError("not yet")
+        return len(tried)
+
+    async with app.worker(poll_every="30s"):
+        assert await (await app.trigger(moment)).result("10s") == 4
+    assert tried == sorted(tried)
+    assert tried[1] - tried[0] >= 0.05, "not before it is due"
 
 
 async def test_a_row_that_a_stranger_has_locked_holds_up_nobody_else(postgres_url: str) -> None:

@@ -24,18 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import default_url
-from ..store.operations.benchmark import durability
+from ..store.operations.health import durability, unsafe
 from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
 from .bench_place import Place, place_at
 from .common import fail, json_option, url_option
-
-SAFE = {
-    "fsync": {"on"},
-    "synchronous_commit": {"on", "local", "remote_write", "remote_apply"},
-    "full_page_writes": {"on"},
-    "synchronous": {"full", "extra"},
-}
-"""What each setting must be so that a run that was accepted survives a loss of power."""
 
 
 @click.command()
@@ -73,7 +65,7 @@ def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bo
 
 
 async def _take(place: Place, plan: Plan, told: Told) -> tuple[dict[str, str], list[Figure]]:
-    settings = await place.app.perform(durability())
+    settings = {setting.name: setting.value for setting in await place.app.perform(durability())}
     return settings, await Measures(place.app, plan, told).take()
 
 
@@ -129,7 +121,7 @@ class Report:
 
     def _unsafe(self) -> list[str]:
         """The settings with which a loss of power may take accepted runs along."""
-        return [name for name, safe in SAFE.items() if self._settings.get(name, next(iter(safe))) not in safe]
+        return [name for name, value in self._settings.items() if unsafe(name, value)]
 
     def show(self) -> None:
         console = Console(highlight=False)

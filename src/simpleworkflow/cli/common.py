@@ -34,8 +34,15 @@ UNCLEAN = 3
 
 def fail(message: str, code: int = NOT_DONE) -> NoReturn:
     click.secho("error: ", fg="red", nl=False, err=True)
-    click.echo(message, err=True)
+    click.echo("\n".join(map(safe, message.split("\n"))), err=True)
     sys.exit(code)
+
+
+def safe(text: str) -> str:
+    """The text with everything that a terminal might obey, or that would start a new line, as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def check_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -98,8 +105,10 @@ def open_app(url: str | None) -> App:
 
 
 def say_json(value: object) -> None:
-    """One line that a program can read. Instants become ISO 8601, ids become text."""
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    """One line that a program can read. Instants become ISO 8601, ids become text; what a terminal might obey becomes
+    an escape, which is the same JSON."""
+    line = json.dumps(value, default=_plain, ensure_ascii=False)
+    click.echo(line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))
 
 
 def _plain(value: Any) -> Any:

@@ -15,9 +15,20 @@ from ..model.errors import SimpleWorkflowError
 from .common import fail
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("init:init", "Write a small example project."),
+    "dev": ("dev:dev", "Run a worker that reloads when the code changes, and watch its runs."),
     "worker": ("work:worker", "Run a worker for the App that MODULE holds."),
-    "migrate": ("schema:migrate", "Bring the tables of a database up or down."),
+    "explain": ("explain:explain", "Say where a run stands and why."),
+    "trigger": ("trigger:trigger", "Start a run."),
+    "runs": ("runs:runs", "List, show, watch and change runs."),
+    "history": ("history:history", "Draw the timeline of a run and tell its history."),
+    "workers": ("workers:workers", "List the workers that are alive."),
+    "events": ("events:events", "Print the audit trail of all runs."),
+    "top": ("top:top", "Show counts, rates, lateness and workers, live."),
+    "doctor": ("doctor:doctor", "Examine a database and the work in it."),
+    "migrate": ("schema:migrate", "Bring the tables of a database up or down; or print the SQL."),
     "bench": ("bench:bench", "Measure what a database gives on this machine."),
+    "completion": ("completion:completion", "Print a completion script for a shell."),
 }
 """Name -> (module:command, the line that `--help` shows for it)."""
 

@@ -17,7 +17,9 @@ from typing import Any, NoReturn
 import click
 
 from ..app import App
+from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
+from ..runtime import tracing
 from .common import UNCLEAN, check_duration, check_prefixes, check_url, fail
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -41,19 +43,37 @@ log = logging.getLogger("simpleworkflow.cli")
     help='How long this worker may be silent before its runs are taken over ("30s").',
 )
 @click.option("--drain", callback=check_duration, help='How long running code may go on after a stop ("20s").')
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Serve Prometheus metrics (/metrics) and a health check (/healthz) on this port; 0 takes a free one.",
+)
+@click.option("--metrics-host", help="The address to serve them on (127.0.0.1: this machine only).")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
 )
+@click.option(
+    "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="json: one per line."
+)
 def worker(target: str, **options: Any) -> None:
     """Run a worker for the App that MODULE holds, until SIGTERM or Ctrl-C."""
+    if options["metrics_host"] is not None and options["metrics_port"] is None:
+        raise click.UsageError("--metrics-host says where metrics are served; say --metrics-port too")
     run_worker(target, **options)
 
 
 def run_worker(
-    target: str, *, url: str | None, prefixes: tuple[str, ...], fail_unknown: bool, log_level: str, **rest: Any
+    target: str,
+    *,
+    url: str | None,
+    prefixes: tuple[str, ...],
+    fail_unknown: bool,
+    log_level: str,
+    log_format: Format = "text",
+    **rest: Any,
 ) -> None:
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr)
+    configure(log_format, log_level)
     app = load_app(target)
     if url is not None:
         app.use(url)
@@ -85,6 +105,8 @@ async def _serve(app: App, options: dict[str, Any]) -> None:
 
 
 def _exit_hard() -> NoReturn:
+    if tracing.on is not None:
+        tracing.on.flush()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from ..clock import Clock
 from ..config import Settings, default_url
-from ..model.errors import InvalidInput
+from ..model.errors import InvalidInput, SimpleWorkflowError
 from ..store.migrate import Applied
 from ..store.protocol import Operation
 from ..store.url import parse_url
 from .engine import Engine
+from .findings import Finding
 
 T = TypeVar("T")
 
@@ -101,6 +102,16 @@ class Base:
     async def migration_status(self) -> list[Applied]:
         """Every migration of this version, and when it was applied."""
         return await self._engine.migration_status()
+
+    async def doctor(self) -> list[Finding]:
+        """What is wrong with this installation, from the server's settings to unserved runs; changes nothing."""
+        from .doctor import cannot_open, examine
+
+        try:
+            engine = self._engine
+        except SimpleWorkflowError as error:
+            return [cannot_open(error)]
+        return await engine.call(lambda: examine(engine.ledger, self.settings, self._clock))
 
     async def close(self) -> None:
         """Close connections. The next call opens them again."""

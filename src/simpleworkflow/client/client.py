@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Unpack, overload
 from ..model.duration import Duration
 from ..model.errors import InvalidInput, SimpleWorkflowError
 from ..model.records import Created, NewRun
+from ..runtime import tracing
 from ..runtime.registry import Workflow
 from .asking import check_served
 from .borrowing import create_on
@@ -106,22 +107,36 @@ class Client(Control):
     async def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> list[Created]:
         connection, require = options.get("connection"), options.get("require")
         if connection is not None:
-            answers = await create_on(connection, self._parsed, new, self._clock)
-        else:
-            here = workflow_here(self._home)
-            if require is not None and here is None:
-                await check_served(self._engine, new[0].type, require)
-            if here is None:
-                answers = await self._engine.create(new)
-            elif options.get("idempotency_key") is None and options.get("id") is None:
-                return await start_children(here, new)
-            else:
-                return [await remember_created(here, new[0].type, lambda: self._create_one(new[0]))]
-        return [_accepted(answer) for answer in answers]
+            return await self._create(new, connection)
+        here = workflow_here(self._home)
+        if require is not None and here is None:
+            await check_served(self._engine, new[0].type, require)
+        if here is None:
+            return await self._create(new)
+        if options.get("idempotency_key") is None and options.get("id") is None:
+            return await start_children(here, new)
+        return [await remember_created(here, new[0].type, lambda: self._create_one(new[0]))]
 
     async def _create_one(self, new: NewRun) -> Created:
-        (answer,) = await self._engine.create([new])
-        return _accepted(answer)
+        (created,) = await self._create([new])
+        return created
+
+    async def _create(self, new: Sequence[NewRun], connection: Any = None) -> list[Created]:
+        """Now, and not as a child of a workflow: this is where a trace begins, or goes on."""
+        traced = tracing.look()
+        if traced is None:
+            return await self._insert(new, connection)
+        with traced.trigger(new[0].type, len(new)) as span:
+            made = await self._insert([one._replace(traceparent=span.carried) for one in new], connection)
+            span.made(made)
+            return made
+
+    async def _insert(self, new: Sequence[NewRun], connection: Any) -> list[Created]:
+        if connection is None:
+            answers = await self._engine.create(new)
+        else:
+            answers = await create_on(connection, self._parsed, new, self._clock)
+        return [_accepted(answer) for answer in answers]
 
     def handle(self, run_id: RunId, workflow: Workflow[Any, O] | None = None) -> RunHandle[O]:
         """A handle for a run that was triggered elsewhere; give its workflow to have the output typed."""

@@ -16,12 +16,12 @@ from ..runtime.hints import Hint
 from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
+from .board import Board
 from .inside import workflow_here
-from .looking import Looking
 from .request import RunId, reason_text, run_uuid
 
 
-class Control(Looking):
+class Control(Board):
     async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
         run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)

@@ -6,21 +6,23 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
+from string import hexdigits
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from ..clock import SystemClock, from_micros
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidFilter, ResultTimeout, RunNotFound, StoreUnavailable
+from ..model.explanation import Explanation, Found, Picture
 from ..model.names import span_of_prefix
 from ..model.payload import decode
-from ..model.records import Count, Event, Happening, Run, Signal, Step, WorkerInfo
-from ..model.states import Status
-from ..store.operations import events, runs, steps, workers
+from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
+from ..store.operations import events, explain, runs, steps, workers
 from ..store.protocol import Operation
 from .asking import finishes_within
 from .base import Base
+from .explain import DEPTH
 from .explain import explain as explain_run
+from .explain_sentence import sentence
 from .request import RunId, aware, run_uuid, statuses
 
 log = logging.getLogger("simpleworkflow.client")
@@ -58,16 +60,19 @@ class Looking(Base):
         until: datetime | None = None,
         idempotency_key: str | None = None,
         with_deleted: bool = False,
+        held: bool = False,
+        before: RunId | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine."""
+        """Runs, newest first, fetched a page at a time; filters combine. `held`: only those that are held; `before`:
+        only those older than this run, so that a listing can go on where another one stopped."""
         wanted = statuses(status)
         for name, instant in (("since", since), ("until", until)):
             if instant is not None:
                 aware(name, instant, InvalidFilter)
         if limit is not None and limit < 0:
             raise InvalidFilter(f"limit={limit} is negative; leave it out to get every run")
-        before: UUID | None = None
+        last: UUID | None = None if before is None else run_uuid(before)
         left = limit if limit is not None else float("inf")
         while left > 0:
             size = int(min(PAGE, left))
@@ -80,7 +85,8 @@ class Looking(Base):
                     until=until,
                     idempotency_key=idempotency_key,
                     with_deleted=with_deleted,
-                    before=before,
+                    held=held,
+                    before=last,
                     limit=size,
                 )
             )
@@ -88,26 +94,27 @@ class Looking(Base):
                 yield run
             if len(page) < size:
                 return
-            before, left = page[-1].id, left - len(page)
+            last, left = page[-1].id, left - len(page)
 
     async def events(self, run_id: RunId) -> list[Event]:
         """A run's audit trail, oldest first; RunNotFound when there is no such run."""
         return await self._all_of(run_id, events.of_run, lambda event: event.id)
 
-    async def history(self, run_id: RunId) -> list[Happening]:
-        """Everything that happened to a run, in order, in the words of the workflow_history view."""
-        return await self._all_of(run_id, steps.happenings, lambda line: line.idx)
+    async def history(self, run_id: RunId, *, after: int = 0) -> list[Happening]:
+        """Everything that happened to a run, in order, in the words of the workflow_history view; or what came after
+        the last idx you saw."""
+        return await self._all_of(run_id, steps.happenings, lambda line: line.idx, after)
 
-    async def _all_of(self, run_id: RunId, read: Reading[T], place: Callable[[T], int]) -> list[T]:
+    async def _all_of(self, run_id: RunId, read: Reading[T], place: Callable[[T], int], start: int = 0) -> list[T]:
         """Page after page; every run has at least one line, so none means that there is no such run."""
         found: list[T] = []
         while True:
-            after = place(found[-1]) if found else 0
+            after = place(found[-1]) if found else start
             page = await self._engine.run(read(run_uuid(run_id), after=after, limit=EVENT_PAGE))
             found += page
             if len(page) < EVENT_PAGE:
                 break
-        if not found:
+        if not found and not start:
             raise RunNotFound(f"there is no run {run_id}")
         return found
 
@@ -138,15 +145,29 @@ class Looking(Base):
 
     async def explain(self, run_id: RunId) -> str:
         """One sentence: what the run is doing, or what it waits for."""
-        run = await self.get(run_id)
-        definitions = await self._engine.run(workers.definitions([run.type]))
-        now = from_micros((self._clock or SystemClock()).wall())
-        waits: list[Step] = []
-        if run.status is Status.PAUSED:
-            history = (await self._engine.run(steps.load([run.id])))[run.id]
-            waits = [step for step in history.steps.values() if step.completed_at is None]
-        is_enabled = all(d.is_enabled for d in definitions)
-        return explain_run(run, await self.workers(), now=now, is_enabled=is_enabled, waits=waits)
+        wanted = run_uuid(run_id)
+        picture = await self._picture(wanted, depth=1)
+        return sentence(picture.runs[wanted], picture)
+
+    async def explanation(self, run_id: RunId) -> Explanation:
+        """The sentence of `explain` with its reason and details, and the same for the children that are waited for."""
+        wanted = run_uuid(run_id)
+        return explain_run(wanted, await self._picture(wanted, depth=DEPTH))
+
+    async def find(self, beginning: str, *, limit: int = 10) -> list[Found]:
+        """The runs whose ids begin like this: 1 to 32 hexadecimal digits, dashes as you like; oldest first."""
+        digits = beginning.replace("-", "").lower()
+        if not 1 <= len(digits) <= 32 or not set(digits) <= set(hexdigits):
+            raise InvalidFilter(f"{beginning!r} is not the beginning of an id: use up to 32 digits 0-9, a-f")
+        low, high = (UUID(digits.ljust(32, fill)) for fill in "0f")
+        return await self._engine.run(explain.runs_between(low, high, limit=limit))
+
+    async def _picture(self, wanted: UUID, *, depth: int) -> Picture:
+        silence = self.settings.worker_silence
+        picture = await self._engine.run(explain.picture(wanted, depth=depth, silence=silence))
+        if picture is None:
+            raise RunNotFound(f"there is no run {wanted}")
+        return picture
 
     async def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
@@ -165,6 +186,6 @@ class Looking(Base):
 
     async def _log_waiting(self, run_id: UUID) -> None:
         try:
-            log.warning("still waiting: %s", await self.explain(run_id))
+            log.warning("still waiting: %s", await self.explain(run_id), extra={"run_id": str(run_id)})
         except StoreUnavailable as error:
-            log.warning("still waiting for run %s: %s", run_id, error)
+            log.warning("still waiting for run %s: %s", run_id, error, extra={"run_id": str(run_id)})

@@ -9,11 +9,24 @@ from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
-from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
+from ..model.explanation import Explanation, Found
+from ..model.records import (
+    Count,
+    Event,
+    FeedPage,
+    Happening,
+    Pulse,
+    Run,
+    Signal,
+    Step,
+    WorkerInfo,
+    WorkerState,
+)
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
 from .client import Client
+from .findings import Finding
 from .handle import RunHandle
 from .request import RunId, TriggerOptions
 
@@ -160,6 +173,10 @@ class SyncClient(_Blocking):
         """Every migration of this version, and when it was applied."""
         return self._block(self._client.migration_status())
 
+    def doctor(self) -> list[Finding]:
+        """What is wrong with this installation, from the server's settings to unserved runs; changes nothing."""
+        return self._block(self._client.doctor())
+
     def close(self) -> None:
         """Close connections. The next call opens them again."""
         self._client._shut()
@@ -178,9 +195,12 @@ class SyncClient(_Blocking):
         until: datetime | None = None,
         idempotency_key: str | None = None,
         with_deleted: bool = False,
+        held: bool = False,
+        before: RunId | None = None,
         limit: int | None = None,
     ) -> Iterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine."""
+        """Runs, newest first, fetched a page at a time; filters combine. `held`: only those that are held; `before`:
+        only those older than this run, so that a listing can go on where another one stopped."""
         yield from self._iterate(
             self._client.runs(
                 type=type,
@@ -190,6 +210,8 @@ class SyncClient(_Blocking):
                 until=until,
                 idempotency_key=idempotency_key,
                 with_deleted=with_deleted,
+                held=held,
+                before=before,
                 limit=limit,
             )
         )
@@ -198,9 +220,10 @@ class SyncClient(_Blocking):
         """A run's audit trail, oldest first; RunNotFound when there is no such run."""
         return self._block(self._client.events(run_id))
 
-    def history(self, run_id: RunId) -> list[Happening]:
-        """Everything that happened to a run, in order, in the words of the workflow_history view."""
-        return self._block(self._client.history(run_id))
+    def history(self, run_id: RunId, *, after: int = 0) -> list[Happening]:
+        """Everything that happened to a run, in order, in the words of the workflow_history view; or what came after
+        the last idx you saw."""
+        return self._block(self._client.history(run_id, after=after))
 
     def read(self, run_id: RunId, name: str, as_type: Any = Any) -> Any:
         """The newest value that the run has published under that name (ctx.publish); None when it has not yet."""
@@ -226,9 +249,51 @@ class SyncClient(_Blocking):
         """One sentence: what the run is doing, or what it waits for."""
         return self._block(self._client.explain(run_id))
 
+    def explanation(self, run_id: RunId) -> Explanation:
+        """The sentence of `explain` with its reason and details, and the same for the children that are waited for."""
+        return self._block(self._client.explanation(run_id))
+
+    def find(self, beginning: str, *, limit: int = 10) -> list[Found]:
+        """The runs whose ids begin like this: 1 to 32 hexadecimal digits, dashes as you like; oldest first."""
+        return self._block(self._client.find(beginning, limit=limit))
+
     def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
         return self._block(self._client.wait(run_id, timeout=timeout))
+
+    def steps(self, run_id: RunId) -> list[Step]:
+        """Everything that a run has on record, in the order of recording, superseded failures included."""
+        return self._block(self._client.steps(run_id))
+
+    def children(self, run_id: RunId, *, after: RunId | None = None, limit: int = 100) -> list[Run]:
+        """One page of the runs that this run has started, oldest first; go on with after=the last id you saw."""
+        return self._block(self._client.children(run_id, after=after, limit=limit))
+
+    def worker_states(self) -> list[WorkerState]:
+        """Every worker on record, the stopped and the silent ones too, and how many runs each holds now."""
+        return self._block(self._client.worker_states())
+
+    def feed(
+        self,
+        instant: datetime,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        prefix: str | None = None,
+        events: str | Iterable[str] | None = None,
+    ) -> FeedPage:
+        """A window of everybody's audit trail since an instant, with the type of each run; filters combine.
+
+        Looks at so many events as `limit` says and returns those that fit, so a page may be short or empty before the
+        end (`is_last`); go on with after=the page's `last`. On PostgreSQL transactions commit in any order: a line with
+        a smaller id may turn up a moment later, so a reader that must miss none goes back a little.
+        """
+        return self._block(self._client.feed(instant, after=after, limit=limit, prefix=prefix, events=events))
+
+    def pulse(self, after: int | None = None) -> Pulse:
+        """How many events of each kind came after a place in the trail (the `last_event` of the pulse before), and how
+        late the most overdue run is. Without a place it only finds the newest one."""
+        return self._block(self._client.pulse(after))
 
     def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""

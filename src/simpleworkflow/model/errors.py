@@ -5,6 +5,7 @@
     ├── PayloadError            a value that JSON storage refuses
     ├── InvalidInput            JSON that does not fit the annotated type
     ├── MissingExtra            an optional package is not installed (also ImportError)
+    ├── PortUnavailable         metrics cannot be served there (also OSError)
     ├── StoreError
     │   ├── StoreUnavailable    the database cannot be reached within the deadline
     │   │   └── StoreBusy       somebody's open transaction is in the way
@@ -78,6 +79,10 @@ class InvalidInput(SimpleWorkflowError, ValueError):
 
 class MissingExtra(SimpleWorkflowError, ImportError):
     """An optional package is missing."""
+
+
+class PortUnavailable(SimpleWorkflowError, OSError):
+    """Metrics cannot be served on that address."""
 
 
 class StoreError(SimpleWorkflowError):

@@ -25,7 +25,8 @@ pydantic is never imported here. Its models are recognised by their methods; by 
 has imported it.
 """
 
+from .limits import MAX_BYTES, MAX_DEPTH
 from .payload_reading import decode, same_json
-from .payload_writing import MAX_BYTES, MAX_DEPTH, encode
+from .payload_writing import encode
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "decode", "encode", "same_json"]

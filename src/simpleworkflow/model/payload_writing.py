@@ -19,12 +19,7 @@ from uuid import UUID
 import msgspec
 
 from .errors import PayloadError
-
-MAX_BYTES = 1024 * 1024
-"""Default limit for the UTF-8 size of one encoded value."""
-
-MAX_DEPTH = 64
-"""Containers inside containers: `[]` is 1 deep, `[[]]` is 2 deep."""
+from .limits import MAX_BYTES, MAX_DEPTH
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _LONGEST_KEY_SHOWN = 200

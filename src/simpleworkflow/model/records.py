@@ -35,6 +35,8 @@ class NewRun(NamedTuple):
     parent_id: UUID | None = None
     has_new_id: bool = False
     """The id was made for this request a moment ago: nothing can have it already."""
+    traceparent: str | None = None
+    """The span that asked for it, in W3C's notation."""
 
 
 class Created(NamedTuple):
@@ -75,6 +77,8 @@ class Run:
     error_json: str | None = field(repr=False)
     result_json: str | None = field(repr=False)
     payload_json: str = field(repr=False)
+    traceparent: str | None = field(default=None, repr=False)
+    """The span that asked for it, in W3C's notation; anything, when a stranger wrote it."""
 
     @property
     def payload(self) -> Any:
@@ -116,6 +120,7 @@ class Lease(NamedTuple):
     idempotency_key: str | None
     run_at: datetime
     claimed_at: datetime
+    traceparent: str | None = None
 
     @property
     def is_fresh(self) -> bool:
@@ -222,6 +227,15 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerState(WorkerInfo):
+    """A worker on record, alive or not, and how many runs it holds."""
+
+    stopped_at: datetime | None
+    runs: int
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of the audit trail."""
 
@@ -235,6 +249,21 @@ class Event:
     @property
     def data(self) -> Any:
         return None if self.data_json is None else _payload.decode(self.data_json, what="event data")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLine(Event):
+    """One line of everybody's audit trail; the run may be gone while its events are still there."""
+
+    run_type: str | None
+
+
+class FeedPage(NamedTuple):
+    """A window of the trail: the lines that fit, where to go on, and whether the end was reached."""
+
+    lines: list[FeedLine]
+    last: int
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +284,14 @@ class Count(NamedTuple):
     type: str
     status: Status
     runs: int
+
+
+class Pulse(NamedTuple):
+    """What went on since the pulse before: events by kind, and by how many seconds the most overdue run is late."""
+
+    last_event: int
+    events: dict[EventType, int]
+    is_partial: bool
+    """There were more events than one look counts: the numbers are a floor."""
+    late: float | None
+    late_type: str | None

@@ -80,5 +80,36 @@ class StepStatus(StrEnum):
     """Failed, and done again by a retry of the run; kept for the history."""
 
 
+class Reason(StrEnum):
+    """Why a run stands where it stands: exactly one for every run at every moment (client/explain_reason.py)."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """For good: a permanent error, with attempts left."""
+    OUT_OF_ATTEMPTS = "out_of_attempts"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    OVERDUE = "overdue"
+    """Its deadline or start_by has passed; the next sweep ends it."""
+    HELD = "held"
+    RUNNING = "running"
+    LEASE_EXPIRED = "lease_expired"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_CHILD = "waiting_for_child"
+    WAITING_FOR_RETRY = "waiting_for_retry"
+    """Backing off: the run after a failed execution, or one of its steps after a failed attempt."""
+    WAITING_FOR_WAKE = "waiting_for_wake"
+    """Paused without a time and without a wait on record: any signal, or the end of a child, makes it look again."""
+    SLEEPING = "sleeping"
+    SCHEDULED = "scheduled"
+    DISABLED = "disabled"
+    NO_WORKER = "no_worker"
+    SUSPECT = "suspect"
+    """Due after crashes: workers execute such runs one at a time."""
+    OUTRANKED = "outranked"
+    """Due, but more urgent runs go first."""
+    DUE = "due"
+
+
 NO_HANDLER = "no_handler_registered"
 """last_error of a run that a worker claimed without knowing its type (the intent poller's rule)."""

@@ -17,6 +17,7 @@ from ..model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
 from ..model.names import RESULT, check_type
 from ..model.records import DEFAULT_PRIORITY, NewRun, Run, Step
 from ..model.states import Status, StepKind, StepStatus
+from . import tracing
 from .memo import durable
 from .registry import Workflow
 from .steps import Steps
@@ -74,6 +75,7 @@ class Children(Steps):
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
         self._begun.add(child.id)
+        child = child._replace(traceparent=tracing.for_child(self._stage.lease))
         output = payload.encode(str(child.id))
         await self._write(
             self._record(step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child)

@@ -14,11 +14,15 @@ from uuid import UUID
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidWorkflow
 from ..model.records import Lease
+from . import tracing
+from .branches import IN_STEP
+from .labels import about
 
 if TYPE_CHECKING:
     from .durable import Durable
     from .races import Winner
     from .registry import Workflow
+    from .stage import Services
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +38,7 @@ class Stage(Protocol):
     """What an execution offers to its context."""
 
     lease: Lease
+    services: Services
 
     @property
     def durable(self) -> Durable: ...
@@ -49,6 +54,14 @@ class Stage(Protocol):
 
 class _RunLog(logging.LoggerAdapter[logging.Logger]):
     durable: Durable
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The caller's own extra=, then ours: a line can always be found by its run."""
+        body, ids = IN_STEP.get(), tracing.current_ids()
+        step = {} if body is None else {"step": body.step_id}
+        trace = {} if ids is None else {"trace_id": ids[0], "span_id": ids[1]}
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {}), **step, **trace}
+        return msg, kwargs
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's own name
         return not self.durable.is_replaying() and super().isEnabledFor(level)
@@ -93,7 +106,7 @@ class _Identity:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that knows the run, and is silent while the code only repeats what it did before."""
         if self._log is None:
-            extra = {"run_id": str(self.run_id), "workflow": self.type}
+            extra = about(self._stage.lease, worker=self._stage.services.worker)
             self._log = _RunLog(logging.getLogger(f"simpleworkflow.run.{self.type}"), extra)
             self._log.durable = self._stage.durable
         return self._log

@@ -22,19 +22,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..clock import Timer
-from ..model import failure, moves, payload
-from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, PermanentError
+from ..model import failure, moves
+from ..model.errors import ExecutionStopped
 from ..model.moves import Ending, Pause
 from ..model.records import History, Lease
+from . import tracing
 from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .driven import Driven
 from .durable import Durable
+from .labels import about
 from .lazily import Lazily
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
-from .tasks import CURRENT, caught
+from .tasks import CURRENT, caught, failed_beside
 from .waits import only_waits
 
 log = logging.getLogger("simpleworkflow.execute")
@@ -56,6 +58,7 @@ class Execution(Stage):
     _handler_waits = 0
     _told = False
     _abandoned = False
+    _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
 
@@ -183,6 +186,8 @@ class Execution(Stage):
 
     def abandon(self) -> None:
         """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
+        if self._span is not None and not self._ended:
+            self._span.over(None)
         self._ended = self._abandoned = True
         if self._root is not None:
             self._root.cancel()
@@ -202,7 +207,8 @@ class Execution(Stage):
             task.cancel()
         pause = min(CANCEL_AGAIN * 2 ** min(waited / CANCEL_AGAIN / 4, 4.0), 1.0)
         if waited <= STUBBORN_AFTER < waited + pause:
-            log.warning("run %s (%s) has not stopped %ds after it was asked to", self.lease.id, self.lease.type, waited)
+            told = self.lease.id, self.lease.type, waited
+            log.warning("run %s (%s) has not stopped %ds after it was asked to", *told, extra=self._labels())
         self._loop.call_later(pause, self._cancel_all, waited + pause, context=contextvars.Context())
 
     def _family(self) -> list[asyncio.Future[Any]]:
@@ -228,7 +234,7 @@ class Execution(Stage):
         """_perform records everything that user code can raise; this is a defect of ours, and still recorded."""
         if isinstance(error, asyncio.CancelledError):
             return self._stopped_ending()
-        log.error("execution of run %s broke", self.lease.id, exc_info=error)
+        log.error("execution of run %s broke", self.lease.id, exc_info=error, extra=self._labels())
         return self._failed(error)
 
     def _close(self, ending: Ending | Pause | None, waited: float) -> None:
@@ -251,6 +257,8 @@ class Execution(Stage):
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self._ended:
             self._ended = True
+            if self._span is not None:
+                self._span.over(ending)
             self._on_end(self, ending)
 
     def _code_over(self) -> None:
@@ -263,12 +271,15 @@ class Execution(Stage):
     async def _perform(self) -> Ending | Pause | None:
         CURRENT.set(self)
         BRANCH.set(self.trunk)
+        if tracing.on is not None:
+            replays = len(self.history.steps)
+            self._span = tracing.on.execution(self.lease, worker=self.services.worker, replays=replays)
         try:
-            value = self._input()
-            result = await self._call(value)
+            result = await self._call(self.workflow.arguments(self.lease.payload))
             if self._is_void:
                 return self._stopped_ending()
-            return moves.succeed(self.lease, self._output(result), elapsed=self.elapsed)
+            output = self.workflow.encode_output(result, limit=self.services.max_payload)
+            return moves.succeed(self.lease, output, elapsed=self.elapsed)
         except asyncio.CancelledError as error:
             if self.reason is not None:
                 return self._stopped_ending()
@@ -279,14 +290,6 @@ class Execution(Stage):
             if self._is_void:
                 return self._stopped_ending()
             return self._failed(error)
-
-    def _input(self) -> tuple[Any, ...]:
-        if not self.workflow.takes_input:
-            return ()
-        try:
-            return (payload.decode(self.lease.payload, self.workflow.input_type),)
-        except (InvalidInput, PayloadError) as error:
-            raise PermanentError(f"its payload does not fit {self.lease.type}: {error}") from error
 
     async def _call(self, value: tuple[Any, ...]) -> Any:
         handler = self.workflow.handler
@@ -311,21 +314,11 @@ class Execution(Stage):
             raise error
         return result
 
-    def _output(self, result: Any) -> str:
-        what = self.workflow.result_name
-        try:
-            text = payload.encode(result, limit=self.services.max_payload, what=what)
-            payload.decode(text, self.workflow.output_type, what=what)
-        except PayloadError as error:
-            raise PermanentError(f"its result cannot be stored: {error}") from error
-        except InvalidInput as error:
-            raise PermanentError(f"its result does not fit its annotation: {error}") from error
-        return text
-
     def _failed(self, error: BaseException) -> Ending:
         """Never raises: an error that nobody can describe, or a broken logger, must not leave a run without end."""
         try:
-            log.info("run %s (%s) failed: %s", self.lease.id, self.lease.type, type(error).__name__)
+            words = self.lease.id, self.lease.type, type(error).__name__
+            log.info("run %s (%s) failed: %s", *words, extra=self._labels())
         except Exception:
             self.services.loop.call_exception_handler({"message": "logging a failed run went wrong"})
         try:
@@ -336,7 +329,7 @@ class Execution(Stage):
 
     def _describe_failure(self, error: BaseException) -> Ending:
         hold = self.workflow.on_exhausted == "hold"
-        siblings = _failed_beside(error, self.escaped)
+        siblings = failed_beside(error, self.escaped)
         return failure.after_failure(
             self.lease,
             error,
@@ -346,6 +339,9 @@ class Execution(Stage):
             hold=hold,
             also=tuple(step for one in siblings for step in failure.failed_steps(one)),
         )
+
+    def _labels(self) -> dict[str, object]:
+        return about(self.lease, worker=self.services.worker)
 
     def _stopped_ending(self) -> Ending | Pause | None:
         if self.reason is Stop.SUSPEND:
@@ -387,13 +383,6 @@ class Execution(Stage):
             except concurrent.futures.TimeoutError:
                 if self._abandoned:
                     raise ExecutionStopped from None
-
-
-def _failed_beside(error: BaseException, escaped: list[tuple[int, int, Exception]]) -> list[Exception]:
-    """The errors of tasks that failed while the one lived whose error ended the run: gather raises only the first."""
-    culprits = set(failure.failed_steps(error))
-    births = [born for born, _, one in escaped if culprits & set(failure.failed_steps(one))]
-    return [one for _, end, one in escaped if births and end > min(births)]
 
 
 def _nothing(_: Execution) -> None:

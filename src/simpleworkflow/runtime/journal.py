@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from operator import attrgetter
 from uuid import UUID
 
+from ..clock import monotonic
 from ..model.errors import StoreBusy
 from ..model.moves import Ending, Outcome, Pause, Record
 from ..model.states import Status
@@ -28,6 +29,7 @@ from ..store.operations import leases, steps
 from ..store.operations.steps import Entry
 from .batch import Batcher, Reply, Sorter, resolve
 from .hints import Hint, Hinter
+from .meter import Meter
 
 FLUSHERS = 3
 BATCH = 500
@@ -35,20 +37,26 @@ FLIGHTS: dict[Hashable, int] = {steps.Kind.RESULT: 2}
 """How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
 sides busy."""
 LOCKED_PAUSE = 0.2
+SOON = 1.0
+"""A retry that is due before anybody's next poll is announced when it is due."""
+
+Flush = Callable[[list[Entry], bool], Awaitable[list[Outcome]]]
 
 
 class Journal:
-    def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int) -> None:
+    def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int, meter: Meter | None = None) -> None:
         self._ledger = ledger
         self._hinter = hinter
         self._capacity = capacity
         self.on_room: Callable[[], object] = lambda: None
         """Called whenever an entry has been written."""
         self._pending = 0
+        if meter is not None:
+            meter.unwritten = lambda: self._pending
         self._lines: dict[UUID, deque[int]] = {}
         """Entries that met a locked row, and those of the same run behind them, in their order."""
         self._entries: Batcher[Entry, Outcome] = Sorter(
-            self._flush,
+            self._flush if meter is None else partial(self._measured, self._flush, meter),
             flushers=FLUSHERS if ledger.has_lateral else 1,
             line=attrgetter("run_id"),
             # One transaction on SQLite, whatever is in it; a statement each where a transaction has round trips.
@@ -60,7 +68,11 @@ class Journal:
             weigh=_weight,
         )
         self._locked: Batcher[Entry, Outcome] = Batcher(
-            self._flush_free, limit=BATCH, patient=True, name="journal-locked", weigh=_weight
+            self._flush_free if meter is None else partial(self._measured, self._flush_free, meter),
+            limit=BATCH,
+            patient=True,
+            name="journal-locked",
+            weigh=_weight,
         )
 
     @property
@@ -131,6 +143,17 @@ class Journal:
         for batcher in (self._entries, self._locked):
             batcher.abandon()
 
+    async def _measured(self, flush: Flush, meter: Meter, entries: list[Entry], repeated: bool) -> list[Outcome]:
+        """The same flush, with its time and its outcomes counted."""
+        began = monotonic()
+        try:
+            outcomes = await flush(entries, repeated)
+        except Exception as error:
+            meter.flush_failed(error)
+            raise
+        meter.flushed(entries, outcomes, monotonic() - began)
+        return outcomes
+
     async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
         if self._lines and not all(map(self._is_next, entries)):
             return await self._flush_each(entries)
@@ -183,6 +206,9 @@ class Journal:
                     kinds.add(Hint.FINISHED)
                 elif entry.delay == 0:
                     kinds.add(Hint.READY)
+                elif entry.delay < SOON:
+                    loop, context = asyncio.get_running_loop(), contextvars.Context()
+                    loop.call_later(entry.delay, self._hinter.tell, Hint.READY, context=context)
                 if entry.has_parent:
                     kinds.update((Hint.CONTROL, Hint.READY))
             elif isinstance(entry, Record) and entry.child is not None:

@@ -23,6 +23,7 @@ from ..model.moves import Outcome, Record
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, Branch
+from .labels import about
 from .replay import Replay
 from .waits import Wait, resolve
 
@@ -227,5 +228,7 @@ class Memo:
         lease = self._stage.lease
         told = human(round(max(limit - self._stage.elapsed, 0.0), 3))
         log.warning(
-            "run %s (%s) waits for %s, but its deadline is in %s", lease.id, lease.type, human(round(duration, 3)), told
+            "run %s (%s) waits for %s, but its deadline is in %s",
+            *(lease.id, lease.type, human(round(duration, 3)), told),
+            extra=about(lease),
         )

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidInput, InvalidPolicy, InvalidWorkflow
+from ..model.errors import InvalidInput, InvalidPolicy, InvalidWorkflow, PayloadError, PermanentError
 from ..model.names import check_type
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
@@ -65,6 +65,27 @@ class Workflow(Generic[I, O]):
         text = payload.encode(input, limit=limit, what=what)
         if self.takes_input:
             payload.decode(text, self.input_type, what=what)
+        return text
+
+    def arguments(self, text: str) -> tuple[Any, ...]:
+        """What the handler is called with, beside its context."""
+        if not self.takes_input:
+            return ()
+        try:
+            return (payload.decode(text, self.input_type),)
+        except (InvalidInput, PayloadError) as error:
+            raise PermanentError(f"its payload does not fit {self.name}: {error}") from error
+
+    def encode_output(self, result: Any, *, limit: int) -> str:
+        """What the handler returned, checked as its callers will read it."""
+        what = self.result_name
+        try:
+            text = payload.encode(result, limit=limit, what=what)
+            payload.decode(text, self.output_type, what=what)
+        except PayloadError as error:
+            raise PermanentError(f"its result cannot be stored: {error}") from error
+        except InvalidInput as error:
+            raise PermanentError(f"its result does not fit its annotation: {error}") from error
         return text
 
     @property

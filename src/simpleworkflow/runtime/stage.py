@@ -24,7 +24,9 @@ from ..clock import Clock, Timer
 from ..model.errors import ExecutionStopped
 from ..model.moves import Outcome, Pause, Record
 from ..model.records import History, Lease, Run
+from . import tracing
 from .branches import Body, Branch
+from .labels import about
 from .lazily import Lazily
 from .stop import Stop
 from .tasks import caught
@@ -60,6 +62,8 @@ class Services:
     """A run has come to rest in memory: there is a slot more."""
     home: object
     """What is equal for ledgers of one and the same database."""
+    worker: str = ""
+    """How the worker calls itself in leases."""
 
 
 class Stage(ABC):
@@ -192,7 +196,10 @@ class Stage(ABC):
 
     def apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Work of ours on behalf of user code: it is no task of the run."""
-        return self._loop.create_task(work, context=contextvars.Context())
+        context = contextvars.Context()
+        if tracing.on is not None:
+            tracing.on.follow(context)
+        return self._loop.create_task(work, context=context)
 
     # Waiting.
 
@@ -208,7 +215,8 @@ class Stage(ABC):
         if entry.cancelled():
             return
         if entry.exception() is not None:
-            log.warning("a wait of run %s could not be put on record: %s", self.lease.id, entry.exception())
+            told = self.lease.id, entry.exception()
+            log.warning("a wait of run %s could not be put on record: %s", *told, extra=about(self.lease))
         elif entry.result() is Outcome.LOST:
             self.lose()
 

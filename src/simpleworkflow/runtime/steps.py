@@ -13,6 +13,7 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Coroutine
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..model import failure, payload
@@ -20,7 +21,9 @@ from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.moves import Record
 from ..model.states import StepKind, StepStatus
+from . import tracing
 from .branches import IN_STEP, Body
+from .labels import about
 from .memo import Memo, durable
 from .step import Call, resolve
 
@@ -31,6 +34,7 @@ log = logging.getLogger("simpleworkflow.execute")
 
 LONGEST_INPUT = 16_384
 """Characters of a step's arguments that are worth keeping for people to look at."""
+UNTRACED = nullcontext()
 
 
 class Steps(Memo):
@@ -85,7 +89,7 @@ class Steps(Memo):
             lease = self._stage.lease
             log.warning(
                 "run %s (%s): step %s is on record with other arguments; the recorded output is returned",
-                lease.id, lease.type, step_id,
+                lease.id, lease.type, step_id, extra=about(lease, step=step_id),
             )  # fmt: skip
 
     async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> None:
@@ -129,11 +133,12 @@ class Steps(Memo):
         stage.begin_work()
         stage.limited += limited
         try:
-            if call.is_async:
-                work = call.function(*args, **kwargs)
-                return await (self._in_time(call, work) if limited else work)
-            value = await self._thread_body(call, args, kwargs, step_id)
-            return await self._in_time(call, value) if inspect.isawaitable(value) else value
+            with UNTRACED if tracing.on is None else tracing.on.step(body):
+                if call.is_async:
+                    work = call.function(*args, **kwargs)
+                    return await (self._in_time(call, work) if limited else work)
+                value = await self._thread_body(call, args, kwargs, step_id)
+                return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
             body.is_over = True
             stage.bodies.discard(body)

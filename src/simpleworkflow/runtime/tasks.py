@@ -11,6 +11,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from ..model.failure import failed_steps
 from .branches import BRANCH, IN_STEP, branch_of_new_task
 
 
@@ -63,6 +64,13 @@ async def _contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
         owner.ticks += 1
         owner.escaped.append((born, owner.ticks, error))
         raise
+
+
+def failed_beside(error: BaseException, escaped: list[tuple[int, int, Exception]]) -> list[Exception]:
+    """The errors of tasks that failed while the one lived whose error ended the run: gather raises only the first."""
+    culprits = set(failed_steps(error))
+    births = [born for born, _, one in escaped if culprits & set(failed_steps(one))]
+    return [one for _, end, one in escaped if births and end > min(births)]
 
 
 def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:

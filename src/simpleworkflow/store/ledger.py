@@ -55,6 +55,10 @@ class Ledger:
             await self.check(timeout=timeout)
         return await self._driver.run(operation, timeout=timeout)
 
+    async def look(self, operation: Operation[T], *, timeout: float | None = None) -> T:
+        """Run one operation on the tables as they are: who examines a database must not migrate it on the way in."""
+        return await self._driver.run(operation, timeout=timeout)
+
     async def check(self, *, timeout: float | None = None) -> None:
         """A SQLite file is migrated on the spot; an unmigrated PostgreSQL gets an error that names the command."""
         try:

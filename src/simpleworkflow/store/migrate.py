@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from ..clock import SystemClock, from_micros
 from ..model.errors import MissingMigration, StoreError
 from .catalog import place
 from .protocol import Script, Steps, query, reading, transaction
@@ -37,6 +36,8 @@ class Applied:
     name: str
     applied: str | None
     """When it was applied; None when it is still to come."""
+    is_changed: bool = False
+    """It was applied with another text than this version has: by a different build."""
 
 
 @cache
@@ -64,13 +65,31 @@ def _sections(text: str, where: str) -> tuple[str, str]:
 def up(known: tuple[Migration, ...]) -> Steps[list[Migration]]:
     """Apply everything that is missing, all or nothing."""
     applied = yield from _open_book()
+    return (yield from _apply(known, applied))
+
+
+@transaction
+def down(known: tuple[Migration, ...], count: int) -> Steps[list[Migration]]:
+    """Take back the newest `count` migrations."""
+    applied = yield from _open_book()
+    return (yield from _take_back(known, applied, count))
+
+
+@transaction
+def reset(known: tuple[Migration, ...]) -> Steps[tuple[list[Migration], list[Migration]]]:
+    """Take everything back and apply it again; in one transaction, so that nobody meets a database without tables."""
+    applied = yield from _open_book()
+    undone = yield from _take_back(known, applied, len(known))
+    return undone, (yield from _apply(known, {}))
+
+
+def _apply(known: tuple[Migration, ...], applied: dict[str, str]) -> Steps[list[Migration]]:
     done = []
     for migration in known:
         checksum = applied.get(migration.version)
         if checksum is None:
             yield Script(migration.up)
-            when = from_micros(SystemClock().wall()).isoformat(timespec="seconds")
-            yield query("record_migration", version=migration.version, checksum=migration.checksum, applied=when)
+            yield query("record_migration", version=migration.version, checksum=migration.checksum)
             done.append(migration)
         elif checksum != migration.checksum:
             raise StoreError(
@@ -80,10 +99,14 @@ def up(known: tuple[Migration, ...]) -> Steps[list[Migration]]:
     return done
 
 
-@transaction
-def down(known: tuple[Migration, ...], count: int) -> Steps[list[Migration]]:
-    """Take back the newest `count` migrations."""
-    applied = yield from _open_book()
+def _take_back(known: tuple[Migration, ...], applied: dict[str, str], count: int) -> Steps[list[Migration]]:
+    """The newest first. What a newer version has built upon them is not ours to break."""
+    strangers = sorted(applied.keys() - {migration.version for migration in known})
+    if strangers:
+        raise StoreError(
+            f"this database has migrations that this version of simpleworkflow does not know ({', '.join(strangers)}); "
+            "take them back with the version that applied them"
+        )
     undone = [migration for migration in reversed(known) if migration.version in applied][:count]
     for migration in undone:
         yield Script(migration.down)
@@ -100,8 +123,13 @@ def _open_book() -> Steps[dict[str, str]]:
 
 @reading
 def status(known: tuple[Migration, ...]) -> Steps[list[Applied]]:
-    applied = {row["version"]: row["applied"] for row in (yield query("applied_migrations"))}
-    return [Applied(m.version, m.name, applied.get(m.version)) for m in known]
+    book = {row["version"]: row for row in (yield query("applied_migrations"))}
+    return [
+        Applied(m.version, m.name, row["applied"], is_changed=row["checksum"] != m.checksum)
+        if (row := book.get(m.version))
+        else Applied(m.version, m.name, None)
+        for m in known
+    ]
 
 
 def require_current(report: list[Applied], where: str) -> None:

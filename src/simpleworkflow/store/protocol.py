@@ -47,6 +47,9 @@ class Mode(Enum):
     READ = "read"
     """Sees committed data, changes nothing; may run beside the writer."""
 
+    SNAPSHOT = "snapshot"
+    """Several statements that see one and the same state and one and the same time; changes nothing."""
+
     SCAN = "scan"
     """Reads much of a table, so the planner is left free; not for hot paths."""
 
@@ -91,6 +94,7 @@ def _operation(mode: Mode) -> Callable[[Callable[P, Steps[T]]], Callable[P, Oper
 
 
 reading = _operation(Mode.READ)
+beholding = _operation(Mode.SNAPSHOT)
 scanning = _operation(Mode.SCAN)
 statements = _operation(Mode.STATEMENTS)
 transaction = _operation(Mode.TRANSACTION)

@@ -21,6 +21,15 @@ MEMORY = ":memory:"
 _POSTGRES = {"postgres", "postgresql"}
 _SQLITE = {"sqlite", "sqlite3"}
 _SECRET = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*", re.IGNORECASE)
+_LOGIN = re.compile(
+    # Of a database, everything up to the last @: somebody may have forgotten to encode the slash in a password.
+    r"((?:postgres|postgresql|mysql|mariadb|rediss?|amqps?|mongodb)(?:\+\w+)*://[^\s:/@]*:)[^\s\"']*@"
+    r"|(?<=://)([^\s:/@]*:)[^\s/@]*@",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(
+    r"""(\w*(?:password|passwd)["']?\s*[=:]\s*)(?:(["'])(?:\\.|(?!\2).)*\2|["']?[^\s&"',;]+)""", re.IGNORECASE
+)
 _TRUE = {"1", "true", "yes", "on"}
 
 
@@ -48,6 +57,17 @@ def mask(url: str) -> str:
         login, _, host = parts.netloc.rpartition("@")
         parts = parts._replace(netloc=f"{login.split(':', 1)[0]}:***@{host}")
     return urlunsplit(parts._replace(query=_SECRET.sub(r"\1***", parts.query)))
+
+
+def mask_text(text: str) -> str:
+    """Any text without the passwords in it, of URLs and of key=value pairs; when in doubt, too much is hidden.
+
+    The last line of defence, for texts that others have written: what a driver or a stranger's library says.
+    """
+    if "://" not in text and "pass" not in text.lower():
+        return text
+    text = _LOGIN.sub(lambda found: f"{found[1] or found[2]}***@", text)
+    return _PAIR.sub(lambda found: f"{found[1]}{found[2] or ''}***{found[2] or ''}", text)
 
 
 def parse_url(url: str, *, schema: str | None = None) -> DatabaseURL:

@@ -12,6 +12,7 @@ from ..model.moves import Ending
 from ..model.records import Lease, Run
 from ..runtime.batch import Batcher
 from ..runtime.hints import Hint, Hinter
+from ..runtime.labels import about
 from ..store import Ledger
 from ..store.operations import leases, runs
 from .holdings import Holdings
@@ -47,7 +48,7 @@ async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException) -> No
         await ledger.run(runs.hold([lease.id], reason))
         await ledger.run(leases.settle([moves.release(lease, elapsed=None)]))
     except Exception:
-        log.exception("run %s could not be held; its lease will run out", lease.id)
+        log.exception("run %s could not be held; its lease will run out", lease.id, extra=about(lease))
 
 
 async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:
@@ -56,7 +57,8 @@ async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:
         if await ledger.run(leases.hasten_undo(lease.id, lease.epoch)):
             hinter.tell(Hint.READY)
     except Exception as error:
-        log.debug("the undo run of %s starts at the end of the lease: %s", lease.id, error)
+        told = "the undo run of %s starts at the end of the lease: %s"
+        log.debug(told, lease.id, error, extra=about(lease))
 
 
 def looking_up(ledger: Ledger) -> Batcher[UUID, Run | None]:

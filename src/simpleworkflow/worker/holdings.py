@@ -45,6 +45,10 @@ class Holdings:
         holding = self._held.get(lease.id)
         return holding is not None and monotonic() - holding.renewed < lease.lease_seconds
 
+    def find(self, run_id: UUID) -> Lease | None:
+        holding = self._held.get(run_id)
+        return None if holding is None else holding.lease
+
     def all(self) -> list[Lease]:
         return [holding.lease for holding in list(self._held.values())]
 

@@ -25,7 +25,10 @@ from ..clock import monotonic
 from ..config import Settings
 from ..model.errors import StoreUnavailable
 from ..model.records import History, Lease
+from ..runtime import tracing
 from ..runtime.journal import Journal
+from ..runtime.labels import about
+from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import steps
 from .claim import Claimer
@@ -64,7 +67,9 @@ class Intake:
         holdings: Holdings,
         start: Callable[[Lease, History | None, bool], Rest],
         give_back: Callable[[Lease, float], None],
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter
         self._ledger = ledger
         self._claimer = claimer
         self._settings = settings
@@ -128,6 +133,8 @@ class Intake:
                 taken = [] if self._claiming.cancelled() else self._claiming.result()
                 self._receive(taken, sent)
                 self._holdings.claiming = False
+            elif self._meter is not None and not self._lacks_room:
+                self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
                 continue
             if len(taken) < free or free <= 0:
@@ -151,6 +158,7 @@ class Intake:
         return min(int(AHEAD / self._pace[1]), MOST_AHEAD)
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
+        tracing.look()  # once per claim: a program may set its provider after it has started its worker
         for lease in taken:
             self._holdings.add(lease, sent)
             if lease.is_suspect:
@@ -199,7 +207,8 @@ class Intake:
         try:
             return self._start_or_give_back(lease)
         except Exception:
-            log.exception("run %s (%s) could not be started and is handed back", lease.id, lease.type)
+            told = "run %s (%s) could not be started and is handed back"
+            log.exception(told, lease.id, lease.type, extra=about(lease))
             self._give_back(lease, 1.0)
             return None
 
@@ -221,6 +230,14 @@ class Intake:
         return rest
 
     async def _claim(self, free: int) -> list[Lease]:
+        began = monotonic()
+        taken, trouble = await self._take(free)
+        if self._meter is not None:
+            self._meter.polled(trouble)
+            self._meter.claimed(taken, monotonic() - began)
+        return await self._with_histories(taken)
+
+    async def _take(self, free: int) -> tuple[list[Lease], Exception | None]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
         taken: list[Lease] = []
         waiting = list(self._unstarted)
@@ -231,7 +248,7 @@ class Intake:
                 taken += await self._claimer.claim_where_work_was(max(free // 2, 1), room)
                 self._looks_on = bool(taken)
                 if taken:
-                    return await self._with_histories(taken)
+                    return taken, None
             self._looks_on = False
             # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
             if self._slots.suspect is None and monotonic() >= self._suspects_after:
@@ -243,9 +260,11 @@ class Intake:
                 taken += await self._claimer.claim(free - len(taken), room)
         except StoreUnavailable as error:
             log.warning("nothing can be claimed: %s", error)
-        except Exception:
+            return taken, error
+        except Exception as error:
             log.exception("claiming went wrong and will be tried again")
-        return await self._with_histories(taken)
+            return taken, error
+        return taken, None
 
     async def _with_histories(self, taken: list[Lease]) -> list[Lease]:
         """What was claimed before has a history, read later than the claim; without it the run is handed back."""
@@ -259,4 +278,6 @@ class Intake:
             log.warning("%d runs are handed back, their histories cannot be read: %s", len(resumed), error)
             for lease in resumed:
                 self._give_back(lease, 1.0)
+            if self._meter is not None:
+                self._meter.gave_back(resumed)
             return [lease for lease in taken if lease.is_fresh]

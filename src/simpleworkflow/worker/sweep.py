@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from ..clock import monotonic
+from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import leases, workers
+from ..store.operations.queue_depth import types_of
 from .process import is_dead
 
 log = logging.getLogger("simpleworkflow.sweep")
@@ -23,7 +26,17 @@ FORGET_AFTER = 7 * 24 * 3600.0
 
 
 class Sweeper:
-    def __init__(self, ledger: Ledger, on_found: Callable[[], None], *, me: str, every: float, grace: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        on_found: Callable[[], None],
+        *,
+        me: str,
+        every: float,
+        grace: float,
+        meter: Meter | None = None,
+    ) -> None:
+        self._meter = meter
         self._ledger = ledger
         self._on_found = on_found
         self._me = me
@@ -46,6 +59,7 @@ class Sweeper:
             await self._take_back([])
         while True:
             ended = await self._ledger.run(leases.expire(limit=BATCH))
+            await self._count(ended)
             if len(ended) < BATCH:
                 break
         await self._ledger.run(workers.forget(silence=FORGET_AFTER))
@@ -62,5 +76,15 @@ class Sweeper:
             if taken:
                 log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
                 self._on_found()
+                await self._count([run_id for run_id, _ in taken])
             if len(taken) < BATCH:
                 return
+
+    async def _count(self, moved: Sequence[UUID]) -> None:
+        """For the metrics; a sweep does not stop because of them."""
+        if self._meter is None or not moved:
+            return
+        try:
+            self._meter.swept.update(await self._ledger.run(types_of(moved)))
+        except Exception as error:
+            log.warning("%d swept runs could not be counted: %s", len(moved), error)

@@ -24,6 +24,7 @@ from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import Journal
+from ..runtime.labels import about
 from ..runtime.registry import Registry
 from ..runtime.stage import Services
 from ..runtime.stop import Stop
@@ -37,6 +38,7 @@ from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
 from .loop import forever, pause_unless
+from .metrics_server import Metrics
 from .options import WorkerOptions
 from .process import own_identity
 from .renew import Renewer
@@ -65,6 +67,10 @@ class Worker:
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
         )
+        self._metrics = Metrics(
+            options.metrics, self.identity.name, self._slots, self._holdings, self._claimer, settings.concurrency
+        )
+        self._meter = self._metrics.meter
         self._intake: Intake | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -77,6 +83,7 @@ class Worker:
         if self._stopping.is_set():
             self._hurry.set()
         self._stopping.set()
+        self._metrics.stopping()
         if self._intake is not None:
             self._intake.stop()
 
@@ -97,6 +104,10 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
+        async with self._metrics.serving(self._ledger):
+            await self._work()
+
+    async def _work(self) -> None:
         if self._process_ends:
             # The process is ours: what is loaded stays loaded, and need not be looked through at every collection.
             gc.collect()
@@ -109,7 +120,8 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(1000, 4 * self._settings.concurrency))
+        capacity = max(1000, 4 * self._settings.concurrency)
+        self._journal = Journal(self._ledger, self._hinter, capacity=capacity, meter=self._meter)
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
@@ -128,6 +140,7 @@ class Worker:
             me=self.identity.id,
             every=self._settings.sweep_every,
             grace=self._settings.lease / 2,
+            meter=self._meter,
         )
         roles = [
             loop.create_task(forever("sweep", self._settings.sweep_every, sweeper.sweep, self._stopping)),
@@ -137,7 +150,7 @@ class Worker:
             loop.create_task(self._ledger.listen(self._hear)),
         ]
         self.ready.set()
-        log.info("worker %s is ready", self.identity.id)
+        log.info("worker %s is ready", self.identity.id, extra={"worker": self.identity.id})
         try:
             await self._intake.run()
         finally:
@@ -153,6 +166,7 @@ class Worker:
             holdings=self._holdings,
             start=self._begin,
             give_back=self._give_back,
+            meter=self._meter,
         )
 
     def _make_services(self) -> Services:
@@ -170,7 +184,11 @@ class Worker:
             confirm=self._confirm,
             on_resident=self._look,
             home=self._ledger.home,
+            worker=self.identity.id,
         )
+
+    def _about(self, lease: Lease) -> dict[str, object]:
+        return about(lease, worker=self.identity.id)
 
     def _shortest_lease(self) -> float:
         own = [w.lease for w in self._claimer.routed() if w.lease is not None]
@@ -219,6 +237,7 @@ class Worker:
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
         if ending is None:
             self._holdings.remove(execution.lease)
+            self._metrics.lost(execution.lease)
             return
         self._settle(execution.lease, ending, execution.started)
 
@@ -231,7 +250,7 @@ class Worker:
         refused_end = isinstance(ending, Ending) and ending.move in {"fail", "release"}
         if error is not None and not refused_end:
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
-            log.error("the ending of run %s was refused: %s", lease.id, error)
+            log.error("the ending of run %s was refused: %s", lease.id, error, extra=self._about(lease))
             as_json, line = failure.describe(error)
             self._settle(
                 lease, moves.fail(lease, as_json, f"its ending was refused: {line}"[:500], elapsed=ending.elapsed)
@@ -244,10 +263,13 @@ class Worker:
             return
         self._holdings.remove(lease)
         if error is not None:
-            log.error("the ending of run %s is refused for good; it is held for an operator: %s", lease.id, error)
+            told = "the ending of run %s is refused for good; it is held for an operator: %s"
+            log.error(told, lease.id, error, extra=self._about(lease))
+            self._metrics.refused(lease)
             self._loop.create_task(hold_refused(self._ledger, lease, error))
         elif outcome is Outcome.LOST:
-            log.info("run %s (%s) was no longer ours; its ending was discarded", lease.id, lease.type)
+            told = "run %s (%s) was no longer ours; its ending was discarded"
+            log.info(told, lease.id, lease.type, extra=self._about(lease))
             self._acknowledge(lease)
 
     async def _go_on(self, lease: Lease, started: float) -> None:
@@ -255,7 +277,8 @@ class Worker:
         try:
             state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
         except Exception as error:
-            log.warning("run %s is handed back, its history cannot be read: %s", lease.id, error)
+            told = "run %s is handed back, its history cannot be read: %s"
+            log.warning(told, lease.id, error, extra=self._about(lease))
             self._settle(lease, moves.release(lease, elapsed=None))
             return
         if self._stopping.is_set() or state.held or not state.owned:
@@ -268,16 +291,17 @@ class Worker:
         try:
             self._begin(renewed, history, at_once=False)
         except Exception:
-            log.exception("run %s (%s) could not go on and is handed back", lease.id, lease.type)
+            told = "run %s (%s) could not go on and is handed back"
+            log.exception(told, lease.id, lease.type, extra=self._about(lease))
             self._give_back(lease, 1.0)
 
     async def _tell_news(self, execution: Execution) -> None:
+        lease = execution.lease
         try:
-            lease = execution.lease
             state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
             execution.post.hear(state.wakes, history)
         except Exception as error:
-            log.debug("news for run %s must wait: %s", execution.lease.id, error)
+            log.debug("news for run %s must wait: %s", lease.id, error, extra=self._about(lease))
 
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
@@ -329,7 +353,8 @@ class Worker:
             pass  # the worker's loop has ended
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
-        log.info("worker %s stops; %d runs are under way", self.identity.id, len(self._slots))
+        told = "worker %s stops; %d runs are under way"
+        log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
         await self._drain()
         for execution in self._slots:
             execution.stop(Stop.DRAIN)

@@ -52,6 +52,8 @@ _AGAIN = {"40001", "40P01", _LOCKED}
 _GONE = {"25006", "25P03", "25P04", "40003"}
 _GONE_CLASSES = {"08", "53", "57", "58"}
 """Connection, resources, operators, system: passing troubles of the server, never the fault of what was sent."""
+_QUOTING = {"22", "23"}
+"""Data and integrity: what was sent does not fit, and the message shows it."""
 _UNMIGRATED = {"42P01", "3F000", "42883", "42703"}
 
 
@@ -146,7 +148,7 @@ class PostgresDriver:
         async def execute(wanted: Wanted) -> Rows:
             return await self._execute(connection, wanted)
 
-        in_transaction = operation.mode in {Mode.TRANSACTION, Mode.SCAN} or self._url.pgbouncer
+        in_transaction = operation.mode in {Mode.TRANSACTION, Mode.SCAN, Mode.SNAPSHOT} or self._url.pgbouncer
         if in_transaction:
             await connection.execute(_begin(operation.mode, self._url.pgbouncer))
         result = await drive_async(operation.steps(repeated=repeated), execute)
@@ -184,6 +186,8 @@ class PostgresDriver:
 
     def _translate(self, error: Exception, operation: Operation[Any]) -> Exception:
         code = getattr(error, "sqlstate", None) or ""
+        if code[:2] in _QUOTING:
+            _keep_silent(error)
         if "unsupported startup parameter" in str(error):
             return StoreUnavailable(f"{self._url} looks like PgBouncer ({error}); add ?pgbouncer=true to the URL")
         if code == _LOCKED and operation.impatient:
@@ -260,7 +264,8 @@ def _begin(mode: Mode, pooled: bool) -> str:
         settings = {name: "on" for name in _PLANNER if name.startswith("enable_")}
     else:
         settings = _PLANNER if pooled else {}
-    return "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if mode is Mode.SNAPSHOT else "BEGIN"
+    return "; ".join([begin, *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
 
 
 async def _reset(connection: Any) -> bool:
@@ -273,6 +278,13 @@ async def _reset(connection: Any) -> bool:
         return not connection.is_closed()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
         return False
+
+
+def _keep_silent(error: Any) -> None:
+    """The server's DETAIL quotes the row, payload and all, and asyncpg the argument; errors end up in logs."""
+    error.detail = None
+    if "query argument" in str(error):
+        error.args = (str(error).partition(":")[0],)
 
 
 def _keep_alive(connection: Any) -> None:

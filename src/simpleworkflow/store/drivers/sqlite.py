@@ -179,7 +179,7 @@ class _Engine:
         cls._guard = threading.Lock()
 
     def submit(self, operation: Operation[T], clock: Clock, deadline: float) -> Future[T]:
-        if operation.mode in {Mode.READ, Mode.SCAN}:
+        if operation.mode in {Mode.READ, Mode.SCAN, Mode.SNAPSHOT}:
             return self._readers.submit(GATE.through, self._read, operation, clock, deadline)
         return self._writer.submit(GATE.through, self._write, operation, clock, deadline)
 
@@ -200,7 +200,7 @@ class _Engine:
             if self.users > 0:
                 return
             self._shared.pop((os.getpid(), self.path), None)
-        if self.path != MEMORY:
+        if self.path != MEMORY and self._connections:  # a file that nobody has opened is not to be made now
             self._writer.submit(GATE.through, self._checkpoint, 1.0)
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
@@ -219,8 +219,18 @@ class _Engine:
 
     def _read(self, operation: Operation[T], clock: Clock, deadline: float) -> T:
         connection = self._retry(lambda: self._connection(True), deadline)
-        now = clock.wall()
-        return self._retry(lambda: drive(operation.steps(), lambda q: self._execute(connection, q, now)), deadline)
+        return self._retry(lambda: self._look(connection, operation, clock.wall()), deadline)
+
+    def _look(self, connection: sqlite3.Connection, operation: Operation[T], now: int) -> T:
+        """A snapshot is a read transaction; it must not outlive the look, or the log could never be emptied."""
+        if operation.mode is not Mode.SNAPSHOT:
+            return drive(operation.steps(), lambda q: self._execute(connection, q, now))
+        connection.execute("BEGIN")
+        try:
+            return drive(operation.steps(), lambda q: self._execute(connection, q, now))
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _write(self, operation: Operation[T], clock: Clock, deadline: float) -> T:
         connection = self._retry(lambda: self._connection(False), deadline)

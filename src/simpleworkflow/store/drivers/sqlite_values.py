@@ -31,6 +31,10 @@ _INSTANTS = frozenset(
         "deleted_at",
         "seen_at",
         "happened_at",
+        "judged_at",
+        "leased_at",
+        "heartbeat_at",
+        "stopped_at",
     ]
 )
 _IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])

@@ -13,12 +13,6 @@ SCHEMA_PREFIX = "simpleworkflow_bench_"
 
 
 @statements
-def durability() -> Steps[dict[str, str]]:
-    """The version and the settings that decide what a commit is worth. Asked where writes are done, not beside them."""
-    return {str(row["name"]): str(row["setting"]) for row in (yield query("durability"))}
-
-
-@statements
 def wal_position() -> Steps[int | None]:
     """Bytes of write-ahead log so far, everybody's; None where there is no such count."""
     rows = yield query("wal_position")

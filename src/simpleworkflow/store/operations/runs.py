@@ -107,6 +107,7 @@ def _new_row(run: NewRun) -> tuple[Any, ...]:
         run.max_attempts,
         within,
         run.parent_id,
+        run.traceparent,
     )
 
 
@@ -197,7 +198,7 @@ def _control(
         data = None if reason is None else json.encode({"reason": reason}, what="reason")
         yield query("log_events", e=[(row["id"], event, row["lease_epoch"], data) for row in moved])
     rows = yield query("get_runs", b=batch)
-    runs = {row["id"]: _run(row) for row in rows}
+    runs = {row["id"]: run_of(row) for row in rows}
     ids = {row["id"] for row in moved}
     return [Controlled(run_id in ids, runs.get(run_id)) for run_id in run_ids]
 
@@ -205,7 +206,7 @@ def _control(
 @reading
 def get(run_ids: Sequence[UUID]) -> Steps[list[Run | None]]:
     rows = yield query("get_runs", b=[(run_id,) for run_id in set(run_ids)])
-    runs = {row["id"]: _run(row) for row in rows}
+    runs = {row["id"]: run_of(row) for row in rows}
     return [runs.get(run_id) for run_id in run_ids]
 
 
@@ -255,6 +256,7 @@ def list_page(
     until: Any,
     idempotency_key: str | None,
     with_deleted: bool,
+    held: bool,
     before: UUID | None,
     limit: int,
 ) -> Steps[list[Run]]:
@@ -269,10 +271,11 @@ def list_page(
         until=until,
         idempotency_key=idempotency_key,
         with_deleted=1 if with_deleted else 0,
+        held=1 if held else 0,
         before=before,
         limit=limit,
     )
-    return [_run(row) for row in rows]
+    return [run_of(row) for row in rows]
 
 
 @scanning
@@ -280,7 +283,7 @@ def count() -> Steps[list[Count]]:
     return [Count(row["type"], Status(row["status"]), row["runs"]) for row in (yield query("count_runs"))]
 
 
-def _run(row: Row) -> Run:
+def run_of(row: Row) -> Run:
     values = dict(row)
     values["status"] = Status(values["status"])
     return Run(**values)

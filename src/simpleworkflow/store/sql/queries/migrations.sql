@@ -15,8 +15,10 @@ CREATE TABLE IF NOT EXISTS workflow.schema_migrations (
 SELECT m.version, m.checksum, m.applied_at AS applied FROM workflow.schema_migrations m ORDER BY m.version
 
 -- name: record_migration
--- param: version text, checksum text, applied text
-INSERT INTO workflow.schema_migrations (version, checksum, applied_at) VALUES (:version, :checksum, :applied)
+-- The time is told by the database, since the text may also be printed and run later by hand (`migrate sql`).
+-- param: version text, checksum text
+INSERT INTO workflow.schema_migrations (version, checksum, applied_at)
+VALUES (:version, :checksum, strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now'))
 
 -- name: forget_migration
 -- param: version text

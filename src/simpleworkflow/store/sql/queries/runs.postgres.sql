@@ -63,14 +63,14 @@ claimed AS (
   FROM due WHERE r.ctid = due.place
   RETURNING r.id, r.type, r.lease_epoch, r.attempt, r.crashes, r.max_attempts, r.priority, r.payload,
     due.lease::float8 / 1000000 AS lease_seconds, extract(epoch FROM r.deadline_at - :now)::float8 AS deadline_in,
-    r.parent_id, r.wakes, r.idempotency_key, r.run_at, due.status AS was),
+    r.parent_id, r.wakes, r.idempotency_key, r.run_at, r.traceparent, due.status AS was),
 logged AS (
   INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
   SELECT id, 'woken', lease_epoch, NULL FROM claimed WHERE was = 'paused'
   UNION ALL
   SELECT id, 'leased', lease_epoch, (SELECT json_build_object('worker', :worker)) FROM claimed)
 SELECT id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload, lease_seconds, deadline_in,
-       parent_id, wakes, idempotency_key, run_at, :now AS claimed_at
+       parent_id, wakes, idempotency_key, run_at, :now AS claimed_at, traceparent
 FROM claimed
 
 -- name: claim_suspect_lanes

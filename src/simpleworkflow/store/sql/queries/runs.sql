@@ -8,18 +8,20 @@
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
 r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
 r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json
+r.result AS result_json, r.payload AS payload_json, r.traceparent
 
 -- fragment: valid_epoch
 CASE WHEN r.status = 'leased' THEN r.lease_epoch END
 
 -- name: insert_runs
 -- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
--- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid)
+-- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
 INSERT INTO workflow.workflow_run
-  (id, type, payload, priority, run_at, idempotency_key, max_attempts, start_by, parent_id, created_at, updated_at)
+  (id, type, payload, priority, run_at, idempotency_key, max_attempts, start_by, parent_id, traceparent, created_at,
+   updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + us(n.delay)), n.idempotency_key,
-       n.max_attempts, coalesce(n.run_at, :now + us(n.delay)) + us(n.start_within), n.parent_id, :now, :now
+       n.max_attempts, coalesce(n.run_at, :now + us(n.delay)) + us(n.start_within), n.parent_id, n.traceparent,
+       :now, :now
 FROM :n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
@@ -53,23 +55,32 @@ WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 -- name: find_lanes
 -- The (type, priority) lanes inside the spans that have a due run, by a loose index scan: a few pages per lane,
 -- whatever the backlog. In order of (type, priority); each span starts after a place (type, priority), so that many
--- lanes can be walked in turns. One lower bound only: with two, a B-tree may start from the wrong one and read the lot.
+-- lanes can be walked in turns. The next lane is looked for in two places, the same type and the types behind it: SQLite
+-- seeks by the first column of (type, priority) > (…) only and would read a whole lane to find its end.
 -- batch: span(type text, priority integer, high text)
 -- param: limit integer
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
-  FROM :span JOIN workflow.workflow_run h ON h.rowid = (
-    SELECT r.rowid FROM workflow.workflow_run r
-    WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
-      AND r.type < span.high AND (r.type, r.priority) > (span.type, span.priority)
-    ORDER BY r.type, r.priority, r.run_at LIMIT 1)
+  FROM :span JOIN workflow.workflow_run h ON h.rowid = coalesce(
+    (SELECT r.rowid FROM workflow.workflow_run r
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+       AND r.type = span.type AND r.priority > span.priority
+     ORDER BY r.priority, r.run_at LIMIT 1),
+    (SELECT r.rowid FROM workflow.workflow_run r
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+       AND r.type > span.type AND r.type < span.high
+     ORDER BY r.type, r.priority, r.run_at LIMIT 1))
   UNION ALL
   SELECT h.type, h.priority, h.run_at, lane.high
-  FROM lane JOIN workflow.workflow_run h ON h.rowid = (
-    SELECT r.rowid FROM workflow.workflow_run r
-    WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
-      AND r.type < lane.high AND (r.type, r.priority) > (lane.type, lane.priority)
-    ORDER BY r.type, r.priority, r.run_at LIMIT 1)
+  FROM lane JOIN workflow.workflow_run h ON h.rowid = coalesce(
+    (SELECT r.rowid FROM workflow.workflow_run r
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+       AND r.type = lane.type AND r.priority > lane.priority
+     ORDER BY r.priority, r.run_at LIMIT 1),
+    (SELECT r.rowid FROM workflow.workflow_run r
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+       AND r.type > lane.type AND r.type < lane.high
+     ORDER BY r.type, r.priority, r.run_at LIMIT 1))
   ORDER BY 1, 2
 )
 SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
@@ -103,7 +114,7 @@ WHERE id IN (
   ORDER BY r.run_at, r.id LIMIT :limit)
 RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload,
   (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
-  idempotency_key, run_at, :now AS claimed_at
+  idempotency_key, run_at, :now AS claimed_at, traceparent
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes
@@ -358,7 +369,7 @@ SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.fini
 -- name: list_runs
 -- Newest first, a page at a time; the page after the last id seen.
 -- batch: s(status text)
--- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, before uuid, with_deleted integer, limit integer
+-- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, before uuid, with_deleted integer, held integer, limit integer
 SELECT {run_columns} FROM workflow.workflow_run r
 WHERE (:before IS NULL OR r.id < :before)
   AND (:any_status = 1 OR r.status IN (SELECT s.status FROM :s))
@@ -368,6 +379,7 @@ WHERE (:before IS NULL OR r.id < :before)
   AND (:until IS NULL OR r.created_at < :until)
   AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
   AND (:with_deleted = 1 OR r.deleted_at IS NULL)
+  AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
 ORDER BY r.id DESC LIMIT :limit
 
 -- name: count_runs

@@ -66,6 +66,7 @@ CREATE TABLE workflow.workflow_run (
   hold_reason text,
   delete_reason text,
   idempotency_key text,
+  traceparent text,
   type text COLLATE "C" NOT NULL,
   payload json NOT NULL DEFAULT 'null'::json,
   CONSTRAINT workflow_run_counts CHECK (((attempt >= 0) AND (crashes >= 0) AND (max_attempts >= 1) AND (lease_epoch >= 0))),
@@ -78,6 +79,7 @@ CREATE TABLE workflow.workflow_run (
   CONSTRAINT workflow_run_priority CHECK (((priority >= 0) AND (priority <= 999))),
   CONSTRAINT workflow_run_status CHECK ((status = ANY (ARRAY['pending'::text, 'leased'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text]))),
   CONSTRAINT workflow_run_terminal_is_finished CHECK (((status = ANY (ARRAY['succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text])) = (finished_at IS NOT NULL))),
+  CONSTRAINT workflow_run_traceparent CHECK ((length(traceparent) <= 512)),
   CONSTRAINT workflow_run_type CHECK ((((length(type) >= 1) AND (length(type) <= 200)) AND (type !~ '[^A-Za-z0-9_.-]'::text)))
 ) WITH (autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.02, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, fillfactor=60);
 CREATE INDEX workflow_run_deadline ON workflow.workflow_run USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
@@ -180,8 +182,8 @@ BEGIN
   END IF;
   IF NEW.status = 'cancelled' THEN
     -- Due when the worker acknowledges the cancel, or when its lease would have ended.
-    INSERT INTO workflow.workflow_run (type, priority, run_at, idempotency_key, payload)
-    SELECT g.on_cancel, NEW.priority,
+    INSERT INTO workflow.workflow_run (type, priority, traceparent, run_at, idempotency_key, payload)
+    SELECT g.on_cancel, NEW.priority, NEW.traceparent,
            CASE WHEN OLD.status = 'leased' THEN greatest(OLD.lease_until, now()) ELSE now() END,
            'on_cancel:' || NEW.id || ':' || NEW.lease_epoch
              || CASE WHEN OLD.status = 'leased' THEN '' ELSE '.' || NEW.version END,
@@ -189,8 +191,8 @@ BEGIN
     FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND g.on_cancel IS NOT NULL
     ON CONFLICT DO NOTHING;
   ELSIF NEW.status = 'failed' THEN
-    INSERT INTO workflow.workflow_run (type, priority, idempotency_key, payload)
-    SELECT g.dead_letter, NEW.priority, 'dead_letter:' || NEW.id || ':' || NEW.lease_epoch,
+    INSERT INTO workflow.workflow_run (type, priority, traceparent, idempotency_key, payload)
+    SELECT g.dead_letter, NEW.priority, NEW.traceparent, 'dead_letter:' || NEW.id || ':' || NEW.lease_epoch,
            json_build_object('run_id', NEW.id, 'type', NEW.type, 'payload', NEW.payload, 'attempt', NEW.attempt,
                              'last_error', NEW.last_error, 'error', NEW.error)
     FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND g.dead_letter IS NOT NULL

@@ -37,6 +37,7 @@ CREATE TABLE workflow_run (
   hold_reason     TEXT,
   delete_reason   TEXT,
   idempotency_key TEXT,
+  traceparent     TEXT,
   type            TEXT NOT NULL,
   payload         TEXT NOT NULL DEFAULT 'null',
 
@@ -52,6 +53,7 @@ CREATE TABLE workflow_run (
   CONSTRAINT workflow_run_priority CHECK (priority BETWEEN 0 AND 999),
   CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   CONSTRAINT workflow_run_key CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+  CONSTRAINT workflow_run_traceparent CHECK (length(traceparent) <= 512),
   -- Text and numbers of another shape would compare, sort and expire in ways nobody means.
   CONSTRAINT workflow_run_id CHECK (
     length(id) = 36 AND id NOT GLOB '*[^0-9a-f-]*' AND length(replace(id, '-', '')) = 32
@@ -194,8 +196,9 @@ END;
 CREATE TRIGGER run_ended_starts_undo AFTER UPDATE ON workflow_run
 WHEN OLD.finished_at IS NULL AND NEW.status = 'cancelled'
 BEGIN
-  INSERT OR IGNORE INTO workflow_run (type, priority, run_at, idempotency_key, payload, created_at, updated_at)
-  SELECT g.on_cancel, NEW.priority,
+  INSERT OR IGNORE INTO workflow_run
+    (type, priority, traceparent, run_at, idempotency_key, payload, created_at, updated_at)
+  SELECT g.on_cancel, NEW.priority, NEW.traceparent,
          CASE WHEN OLD.status = 'leased' THEN max(OLD.lease_until, NEW.finished_at) ELSE NEW.finished_at END,
          'on_cancel:' || NEW.id || ':' || NEW.lease_epoch
            || CASE WHEN OLD.status = 'leased' THEN '' ELSE '.' || NEW.version END,
@@ -206,8 +209,9 @@ END;
 CREATE TRIGGER run_ended_starts_dead_letter AFTER UPDATE ON workflow_run
 WHEN OLD.finished_at IS NULL AND NEW.status = 'failed'
 BEGIN
-  INSERT OR IGNORE INTO workflow_run (type, priority, run_at, idempotency_key, payload, created_at, updated_at)
-  SELECT g.dead_letter, NEW.priority, NEW.finished_at, 'dead_letter:' || NEW.id || ':' || NEW.lease_epoch,
+  INSERT OR IGNORE INTO workflow_run
+    (type, priority, traceparent, run_at, idempotency_key, payload, created_at, updated_at)
+  SELECT g.dead_letter, NEW.priority, NEW.traceparent, NEW.finished_at, 'dead_letter:' || NEW.id || ':' || NEW.lease_epoch,
          json_object('run_id', NEW.id, 'type', NEW.type, 'payload', json(NEW.payload), 'attempt', NEW.attempt,
                      'last_error', NEW.last_error, 'error', json(NEW.error)),
          NEW.finished_at, NEW.finished_at

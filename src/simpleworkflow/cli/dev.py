@@ -1,0 +1,38 @@
+"""`simpleworkflow dev MODULE:APP`: a worker for people who write workflows: it migrates, reloads, and shows every run.
+
+The command itself; what it does stands in developing.py, which is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .common import check_duration, check_url, json_option
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--url", callback=check_url, help="Another database than the App's own.")
+@click.option(
+    "--drain",
+    default="1s",
+    show_default=True,
+    callback=check_duration,
+    help="How long running code may go on after a change, before it is handed to the new code.",
+)
+@click.option(
+    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+)
+@json_option
+def dev(target: str, url: str | None, drain: str, log_level: str, as_json: bool) -> None:
+    """Run a worker that reloads when the code changes, and watch its runs.
+
+    The database is migrated first. Ctrl-C ends it.
+    """
+    from ..model.duration import seconds
+    from .developing import develop
+
+    orders = {"target": target, "url": url, "drain": seconds(drain, what="drain"), "log_level": log_level}
+    sys.exit(develop(orders, as_json=as_json))

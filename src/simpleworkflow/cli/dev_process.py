@@ -1,0 +1,128 @@
+"""The parent's hold on the worker of `simpleworkflow dev`: start it, hear it, stop it.
+
+The worker is a session leader of its own, so that Ctrl-C reaches us alone and we stop it in order. It dies with us:
+see dev_child.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .dev_child import GRACE
+
+CHUNK = 65_536
+LONGEST_REPORT = 64 * 1024 * 1024
+
+
+class WorkerProcess:
+    """One worker, from its start to its end."""
+
+    def __init__(self, orders: dict[str, Any], printed: Callable[[str], None], told: Callable[[dict[str, Any]], None]):
+        self._orders = orders
+        self._printed = printed
+        self._told = told
+        self._lifeline = -1
+        self._process: asyncio.subprocess.Process
+        self._hearing: list[asyncio.Task[None]] = []
+        self.is_loaded = True
+        """Whether its code could be loaded, as far as we were told."""
+        self.is_hopeless = False
+        """Whether no change of code can help: it was called wrongly."""
+
+    async def start(self) -> None:
+        its_lifeline, self._lifeline = os.pipe()
+        reports, its_reports = os.pipe()
+        # Sources that change twice within a second would otherwise meet the compiled file of the first change.
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "simpleworkflow.cli.dev_child", str(its_lifeline), str(its_reports)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(its_lifeline, its_reports),
+                env=environment,
+                start_new_session=True,
+            )
+        finally:
+            os.close(its_lifeline)
+            os.close(its_reports)
+        try:
+            os.write(self._lifeline, json.dumps(self._orders).encode() + b"\n")
+        except BrokenPipeError:
+            pass
+        self._hearing = [asyncio.create_task(self._hear_output()), asyncio.create_task(self._hear_reports(reports))]
+
+    def let_begin(self) -> None:
+        if self._lifeline >= 0:
+            try:
+                os.write(self._lifeline, b"begin\n")
+            except BrokenPipeError:
+                pass  # it has ended; `ended` tells
+
+    async def _hear_output(self) -> None:
+        assert self._process.stdout is not None
+        decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        rest = ""
+        while chunk := await self._process.stdout.read(CHUNK):
+            *lines, rest = (rest + decode(chunk)).split("\n")
+            for line in lines:
+                self._printed(line)
+        if rest:
+            self._printed(rest)
+
+    async def _hear_reports(self, end: int) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST_REPORT)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb"))
+        try:
+            while line := await reader.readline():
+                report = json.loads(line)
+                self.is_loaded = self.is_loaded and "unloaded" not in report
+                self.is_hopeless = self.is_hopeless or bool(report.get("hopeless"))
+                self._told(report)
+        finally:
+            transport.close()
+
+    async def ended(self) -> int:
+        """Its exit code, when it has ended and everything it said was heard."""
+        code = await self._process.wait()
+        # Not for ever: a program that user code started may keep the pipes open.
+        await asyncio.wait(self._hearing, timeout=1.0)
+        return code
+
+    def ask_to_stop(self) -> None:
+        """Politely; asked again, it does not wait for running code."""
+        self._signal(signal.SIGTERM)
+
+    async def stop(self) -> int:
+        """Let it hand its runs back; bounded, since code may not want to stop."""
+        self.ask_to_stop()
+        try:
+            async with asyncio.timeout(self._orders["drain"] + GRACE):
+                return await self.ended()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            return await self.ended()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            try:
+                self._process.send_signal(number)
+            except ProcessLookupError:
+                pass
+
+    def close(self) -> None:
+        """Cut the lifeline: whatever happens to us now, it ends."""
+        for task in self._hearing:
+            task.cancel()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1

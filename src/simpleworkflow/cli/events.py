@@ -1,0 +1,142 @@
+"""`simpleworkflow events --since 10m [--follow]`: everybody's audit trail, oldest first, as one feed.
+
+Events are read by id, a window at a time, so a feed over millions of events starts at once and stays cheap. While it
+follows, it goes back a little at each look: on PostgreSQL transactions commit in any order, and an event that was
+numbered early and committed late would otherwise be missed. Such a line comes a moment after its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..clock import monotonic
+from ..model.records import FeedLine
+from ..model.states import EventType
+from .common import json_option, say_json, url_option
+from .history import event_json
+from .opened import opened, stopped_by_sigterm
+from .reading import Instant, check_prefix
+
+if TYPE_CHECKING:
+    from ..app import App
+
+PAGE = 1_000
+LOOK_BACK = 10.0
+"""Seconds for which an event may be late; no transaction of ours lasts this long while its database is well."""
+MOST_BACK = 5_000
+"""Events that are read again at most; on a database busier than that the look back is shorter."""
+
+
+@click.command()
+@url_option
+@click.option("--since", default="10m", show_default=True, type=Instant(), help="How far back, or an instant.")
+@click.option("--type", "prefix", callback=check_prefix, help="Only runs of this type, or below a prefix: billing.*")
+@click.option(
+    "--event",
+    multiple=True,
+    type=click.Choice([kind.value for kind in EventType]),
+    help="Only events of this kind; repeatable.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.05, 3600), help="Seconds between looks."
+)
+@json_option
+def events(
+    url: str | None,
+    since: datetime,
+    prefix: str | None,
+    event: tuple[str, ...],
+    follow: bool,
+    interval: float,
+    as_json: bool,
+) -> None:
+    """Print the audit trail of all runs."""
+    with opened(url) as app:
+        feed = Feed(app, since, prefix, event)
+        try:
+            with stopped_by_sigterm():
+                asyncio.run(_print(feed, interval if follow else None, as_json))
+        except KeyboardInterrupt:
+            pass  # how one stops following
+
+
+async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
+    from .showing import screen
+
+    out = screen()
+    while True:
+        while (lines := await feed.page()) is not None:
+            for line in lines:
+                if as_json:
+                    say_json({**event_json(line), "run_type": line.run_type})
+                else:
+                    _say_line(line, out)
+        if interval is None:
+            return
+        await asyncio.sleep(interval)
+        feed.look_again()
+
+
+def _say_line(line: FeedLine, out: Any) -> None:
+    from rich.text import Text
+
+    from .showing import STYLES, compact, first_line, safe, say
+
+    instant = f"{line.created_at:%Y-%m-%d %H:%M:%S}.{line.created_at.microsecond // 1000:03}Z"
+    text = Text(f"{instant}  {line.run_id}  ", "dim")
+    text.append(f"{line.type:<12}  ", f"not dim {_style(line.type, STYLES)}")
+    text.append(safe(line.run_type or "(gone)"), "not dim")
+    text.append("" if line.data is None else f"  {first_line(compact(line.data), 400)}", "dim")
+    say(out, text)
+
+
+def _style(type: EventType, styles: Any) -> str:
+    return str(styles.get(type.value, "default"))
+
+
+class Feed:
+    """A reader of the trail that misses nothing and repeats nothing."""
+
+    def __init__(self, app: App, since: datetime, prefix: str | None, kinds: tuple[str, ...]) -> None:
+        self._app = app
+        self._since = since
+        self._prefix = prefix
+        self._kinds = kinds
+        self._place = 0
+        self._ended = False
+        self._settled = 0
+        self._windows: OrderedDict[int, float] = OrderedDict()
+        """Where each recent look ended, and when that was."""
+        self._told: OrderedDict[int, None] = OrderedDict()
+        """Ids that were told and may be read again."""
+
+    async def page(self) -> list[FeedLine] | None:
+        """The next lines; None when there are no more for now."""
+        if self._ended:
+            return None
+        page = await self._app.feed(
+            self._since, after=self._place, limit=PAGE, prefix=self._prefix, events=self._kinds or None
+        )
+        self._place, self._ended = page.last, page.is_last
+        new = [line for line in page.lines if line.id not in self._told]
+        self._told.update(dict.fromkeys(line.id for line in page.lines))
+        while len(self._told) > MOST_BACK + PAGE:
+            self._told.popitem(last=False)
+        self._windows.setdefault(page.last, monotonic())
+        return new
+
+    def look_again(self) -> None:
+        """Go back to where everything is old enough to be complete."""
+        horizon = monotonic() - LOOK_BACK
+        while self._windows and next(iter(self._windows.values())) < horizon:
+            self._settled = self._windows.popitem(last=False)[0]
+        self._settled = max(self._settled, self._place - MOST_BACK)
+        while self._told and next(iter(self._told)) <= self._settled:
+            self._told.popitem(last=False)
+        self._place, self._ended = self._settled, False

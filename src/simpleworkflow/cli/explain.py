@@ -1,0 +1,66 @@
+"""`simpleworkflow explain RUN`: where a run stands and why, in one sentence and then in detail.
+
+The children that it waits for follow, indented, each with its own sentence and details: at the leaves of that tree
+stands what everybody above waits for. All of it was read in one snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import json_option, say_json, url_option
+from .opened import opened
+from .which import run_id_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..model.explanation import Explanation
+
+INDENT = "    "
+
+
+@click.command()
+@click.argument("run")
+@url_option
+@json_option
+def explain(run: str, url: str | None, as_json: bool) -> None:
+    """Say where a run stands and why; RUN is its id, or the beginning of it."""
+    with opened(url) as app:
+        told = app.sync.explanation(run_id_of(app, run))
+    if as_json:
+        say_json(as_data(told))
+        return
+    from .showing import screen
+
+    _print(told, screen(), "")
+
+
+def as_data(told: Explanation) -> dict[str, Any]:
+    """For programs: the same, with nothing left out."""
+    return {
+        "run_id": told.run_id,
+        "type": told.type,
+        "status": told.status,
+        "reason": told.reason,
+        "sentence": told.sentence,
+        "at": told.at,
+        "details": [{"label": detail.label, "value": detail.value} for detail in told.details],
+        "children": [as_data(child) for child in told.children],
+    }
+
+
+def _print(told: Explanation, out: Console, indent: str) -> None:
+    from rich.text import Text
+
+    from .showing import STYLES, safe, say
+
+    say(out, Text(indent) + Text(safe(told.sentence), f"bold {STYLES.get(told.status, '')}".strip()))
+    width = max((len(detail.label) for detail in told.details), default=0)
+    for label, value in told.details:
+        say(out, Text(f"{indent}  ") + Text(f"{label:<{width}}", "dim") + Text(f"  {safe(value)}"))
+    for child in told.children:
+        say(out, "")
+        _print(child, out, indent + INDENT)

@@ -1,0 +1,40 @@
+"""The App of a command, opened for it and closed after it, however it ends.
+
+Closing matters on SQLite: the last connection tidies the write-ahead log.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from .common import open_app
+
+if TYPE_CHECKING:
+    from ..app import App
+
+
+@contextmanager
+def opened(url: str | None) -> Iterator[App]:
+    app = open_app(url)
+    try:
+        yield app
+    finally:
+        app.sync.close()
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """A polite stop ends like Ctrl-C, so that a live screen gives the terminal back as it was."""
+
+    def interrupt(_: int, __: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

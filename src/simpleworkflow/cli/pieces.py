@@ -1,0 +1,51 @@
+"""The recorded pieces of a run, in words: what each is called, and as JSON.
+
+A piece's identity is `branch/name#count`. The count of the first one says nothing and is left out; what a retry of the
+run has superseded stands under its old name with a mark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..model.names import child_of
+from ..model.payload import decode
+from ..model.records import Step
+from ..model.states import StepKind, StepStatus
+from .showing import safe
+
+SUPERSEDED = re.compile(r"^@superseded \d+ ")
+
+
+def identity_of(step: Step) -> str:
+    """The step id as the code knows it."""
+    return SUPERSEDED.sub("", step.step_id)
+
+
+def place_of(step: Step) -> str:
+    """How people call it: `charge`, `charge#1`, `signal approve`, `child orders.ship.v1`."""
+    name = identity_of(step).removesuffix("#0")
+    if step.kind is StepKind.RESULT:
+        child = child_of(identity_of(step))
+        type = decode(step.input_json, what="child") if step.input_json is not None else None
+        name = f"child {type or child}"
+    elif step.kind is StepKind.SIGNAL:
+        name = f"signal {name}"
+    elif step.kind is StepKind.SLEEP:
+        name = name.replace("@sleep", "sleep")
+    return safe(f"{name} (superseded)" if step.status is StepStatus.SUPERSEDED else name)
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    values = {"input": step.input_json, "output": step.output_json, "error": step.error_json}
+    return {
+        "step_id": identity_of(step),
+        "kind": step.kind,
+        "status": step.status,
+        "attempt": step.attempt,
+        "due_at": step.due_at,
+        "started_at": step.started_at,
+        "completed_at": step.completed_at,
+        **{name: None if text is None else decode(text, what=name) for name, text in values.items()},
+    }

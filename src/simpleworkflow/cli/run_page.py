@@ -1,0 +1,178 @@
+"""One run on one page: its fields, payload, result and error, steps, signals and children.
+
+The page says first, in one sentence, what the run is doing. Long things are cut with a line that says so; `--full`
+shows them, and JSON always has them whole but for the children, of which it has the first thousand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from rich.text import Text
+
+from ..model.payload import decode
+from ..model.records import Run, Signal, Step
+from .pieces import place_of, step_json
+from .run_rows import print_runs, run_json, took
+from .showing import Column, compact, first_line, length, print_table, safe, say, status_text, when
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..app import App
+
+MOST_LINES = 20
+MOST_ROWS = 30
+MOST_CHILDREN = 1_000
+LATER = ("payload_json", "result_json", "error_json", "id", "type", "status")
+STEP_COLUMNS = (
+    Column("step", is_flexible=True),
+    Column("kind"),
+    Column("status"),
+    Column("failures", is_right=True),
+    Column("started"),
+    Column("took", is_right=True),
+    Column("outcome", is_flexible=True),
+)
+SIGNAL_COLUMNS = (Column("signal"), Column("sent"), Column("consumed"), Column("payload", is_flexible=True))
+
+
+@dataclass(frozen=True)
+class Page:
+    run: Run
+    sentence: str
+    steps: list[Step]
+    signals: list[Signal]
+    children: list[Run]
+    is_full: bool
+
+
+def look_at(app: App, run_id: UUID, *, full: bool) -> Page:
+    run = app.sync.get(run_id)
+    return Page(
+        run,
+        str(app.sync.explain(run_id)),
+        app.sync.steps(run_id),
+        app.sync.signals(run_id),
+        app.sync.children(run_id, limit=MOST_CHILDREN),
+        full,
+    )
+
+
+def page_json(page: Page) -> dict[str, Any]:
+    return {
+        **run_json(page.run),
+        "explain": page.sentence,
+        "steps": [step_json(step) for step in page.steps],
+        "signals": [
+            {"id": s.id, "name": s.name, "created_at": s.created_at, "consumed_at": s.consumed_at, "payload": s.payload}
+            for s in page.signals
+        ],
+        "children": [{"id": child.id, "type": child.type, "status": child.status} for child in page.children],
+    }
+
+
+def print_page(page: Page, out: Console, now: datetime) -> None:
+    run = page.run
+    head = Text(str(run.id), "bold")
+    head.append(f"  {safe(run.type)}  ", "not bold")
+    head.append_text(status_text(run.status, is_held=run.is_held, is_deleted=run.deleted_at is not None))
+    say(out, head)
+    say(out, safe(page.sentence))
+    _heading(out, "fields")
+    for name, value in _fields(run, now):
+        say(out, f"  {name:<16}{value}")
+    for title, text in (("payload", run.payload_json), ("result", run.result_json), ("error", run.error_json)):
+        if text is not None:
+            _heading(out, title)
+            _value(out, decode(text, what=title), page.is_full)
+    _tables(page, out, now)
+
+
+def _fields(run: Run, now: datetime) -> list[tuple[str, str]]:
+    found = []
+    for field in fields(Run):
+        value = getattr(run, field.name)
+        if value is None or field.name in LATER:
+            continue
+        shown = when(value) if isinstance(value, datetime) else safe(str(value))
+        found.append((field.name, first_line(shown) if field.name == "last_error" else shown))
+    if run.started_at is not None:
+        found.append(("took", took(run, now)))
+    return found
+
+
+def _heading(out: Console, title: str) -> None:
+    out.print()
+    say(out, Text(title, "bold"))
+
+
+def _value(out: Console, value: Any, full: bool) -> None:
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    shown = lines if full else lines[:MOST_LINES]
+    for line in shown:
+        say(out, "  " + (safe(line) if full else _cut(line)))
+    if len(lines) > len(shown):
+        say(out, Text(f"  … {len(lines) - len(shown)} more lines; --full shows them", "dim"))
+
+
+def _cut(line: str, most: int = 500) -> str:
+    text = safe(line)
+    return text if len(text) <= most else f"{text[:most]}… {len(text) - most} more characters; --full shows them"
+
+
+def _tables(page: Page, out: Console, now: datetime) -> None:
+    if page.steps:
+        _heading(out, f"steps ({len(page.steps)})")
+        shown = page.steps if page.is_full else page.steps[-MOST_ROWS:]
+        _cut_note(out, page.steps, shown, "earlier")
+        print_table(STEP_COLUMNS, [_step_row(step, now) for step in shown], out, "  ")
+    if page.signals:
+        _heading(out, f"signals ({len(page.signals)})")
+        latest = page.signals if page.is_full else page.signals[-MOST_ROWS:]
+        _cut_note(out, page.signals, latest, "earlier")
+        print_table(SIGNAL_COLUMNS, [_signal_row(signal) for signal in latest], out, "  ")
+    if page.children:
+        count = len(page.children)
+        _heading(out, f"children ({f'the first {count}' if count == MOST_CHILDREN else count})")
+        first = page.children if page.is_full else page.children[:MOST_ROWS]
+        print_runs(first, out, now, "  ")
+        _cut_note(out, page.children, first, "more")
+
+
+def _cut_note(out: Console, everything: Sequence[Any], shown: Sequence[Any], word: str) -> None:
+    if len(shown) < len(everything):
+        say(out, Text(f"  … {len(everything) - len(shown)} {word}; --full shows them", "dim"))
+
+
+def _step_row(step: Step, now: datetime) -> list[str | Text]:
+    span = "" if step.started_at is None else length(((step.completed_at or now) - step.started_at).total_seconds())
+    outcome = ""
+    if step.error_json is not None:
+        outcome = _error_line(step.error_json)
+    elif step.output_json is not None:
+        outcome = first_line(compact(decode(step.output_json, what="output")))
+    elif step.completed_at is None and step.due_at is not None:
+        outcome = f"due {when(step.due_at)}"
+    return [place_of(step), step.kind, step.status, str(step.attempt), when(step.started_at), span, outcome]
+
+
+def _error_line(text: str) -> str:
+    error = decode(text, what="error")
+    if isinstance(error, dict) and "type" in error:
+        return first_line(f"{error['type']}: {error.get('message', '')}")
+    return first_line(compact(error))
+
+
+def _signal_row(signal: Signal) -> list[str | Text]:
+    return [
+        safe(signal.name),
+        when(signal.created_at),
+        when(signal.consumed_at) or "not yet",
+        first_line(compact(signal.payload)),
+    ]

@@ -1,0 +1,140 @@
+"""`simpleworkflow trigger TYPE [PAYLOAD]`: start a run from a shell.
+
+The id goes to standard output and nothing else, so that `id=$(simpleworkflow trigger …)` works. With --wait it is the
+result that goes there; the id is told on standard error, because whoever gives up waiting needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from ..model.duration import seconds
+from ..model.errors import InvalidDuration, InvalidName, ResultTimeout
+from ..model.names import check_type
+from ..model.states import Status
+from .common import NOT_DONE, check_duration, fail, json_option, say_json, url_option
+from .opened import opened
+from .reading import ExactInstant, now, read_payload
+
+if TYPE_CHECKING:
+    from ..model.records import Run
+
+
+def check_name(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        return check_type(value)
+    except InvalidName as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | datetime | None:
+    if value is None:
+        return None
+    try:
+        seconds(value)
+        return value
+    except InvalidDuration:
+        return ExactInstant().convert(value, param, ctx)
+
+
+@click.command()
+@click.argument("type", metavar="TYPE", callback=check_name)
+@click.argument("payload", required=False, metavar="[PAYLOAD|-|@FILE]")
+@url_option
+@click.option("--key", help="Idempotency key: one run per key, however often this is asked.")
+@click.option("--priority", type=click.IntRange(0, 999), help="Lower runs first (100).")
+@click.option("--delay", callback=check_duration, help="Not before so long from now.")
+@click.option("--at", type=ExactInstant(), help="Not before this instant, such as 2030-01-31T12:00Z.")
+@click.option("--id", "run_id", type=click.UUID, help="The run's id, chosen by you.")
+@click.option(
+    "--start-by", callback=check_start_by, help="Give up if no worker has started it by then: so long after it is due."
+)
+@click.option("--max-attempts", type=click.IntRange(1), help="Executions before it ends failed.")
+@click.option(
+    "--require", type=click.Choice(["definition", "worker"]), help="Refuse when nobody ever served it, or nobody does."
+)
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit code 1 unless it succeeded.")
+@click.option("--wait-timeout", callback=check_duration, help="How long to wait; the run goes on. Implies --wait.")
+@json_option
+def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json: bool, **options: Any) -> None:
+    """Start a run of TYPE.
+
+    PAYLOAD is JSON, - for standard input, or @FILE; nothing is null.
+    """
+    if options["delay"] is not None and options["at"] is not None:
+        raise click.UsageError("give --delay or --at, not both")
+    patience = options.pop("wait_timeout")
+    given = _trigger_options(**options)
+    value = read_payload(payload)
+    with opened(url) as app:
+        handle = app.sync.trigger(type, value, **given)
+        if not (wait or patience is not None):
+            _tell_id(handle.id, handle.is_new, as_json)
+            return
+        try:
+            click.echo(f"run {handle.id}", err=True)
+            run = app.sync.wait(handle.id, timeout=patience)
+        except ResultTimeout as error:
+            fail(f"not finished after {patience}; {error}")
+        except KeyboardInterrupt:
+            fail(f"stopped waiting; the run goes on: {handle.id}")
+    _tell_end(run, as_json)
+
+
+def _trigger_options(
+    *,
+    key: str | None,
+    priority: int | None,
+    delay: str | None,
+    at: datetime | None,
+    run_id: UUID | None,
+    start_by: str | datetime | None,
+    max_attempts: int | None,
+    require: Any,
+) -> Any:
+    return {
+        "idempotency_key": key,
+        "priority": priority,
+        "delay": delay,
+        "run_at": at,
+        "id": run_id,
+        "start_within": _start_within(start_by, delay, at),
+        "max_attempts": max_attempts,
+        "require": require,
+    }
+
+
+def _start_within(start_by: str | datetime | None, delay: str | None, at: datetime | None) -> str | timedelta | None:
+    """An instant as a time after the run is due: that is how the store counts."""
+    if not isinstance(start_by, datetime):
+        return start_by
+    due = at or now() + timedelta(seconds=seconds(delay) if delay else 0)
+    if start_by <= due:
+        raise click.UsageError(f"--start-by {start_by.isoformat()} is not after the run is due")
+    return start_by - due
+
+
+def _tell_id(run_id: UUID, is_new: bool | None, as_json: bool) -> None:
+    if as_json:
+        say_json({"id": run_id, "is_new": is_new})
+        return
+    click.echo(str(run_id))
+    if is_new is False:
+        click.echo("that run was there already; nothing new was created", err=True)
+
+
+def _tell_end(run: Run, as_json: bool) -> None:
+    if as_json:
+        say_json({"id": run.id, "status": run.status, "result": run.result, "error": run.error})
+    elif run.status is Status.SUCCEEDED:
+        say_json(run.result)
+    if run.status is Status.SUCCEEDED:
+        return
+    if as_json:
+        sys.exit(NOT_DONE)
+    fail(f"run {run.id} ({run.type}) {run.status}: {run.last_error or 'no reason was given'}")

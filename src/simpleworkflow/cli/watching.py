@@ -1,0 +1,130 @@
+"""`simpleworkflow runs watch RUN`: what a run does, as it does it, until it ends.
+
+On a terminal the last line lives: it says what the run is doing now, and what has happened scrolls above it. Without
+one there is a line per change, so that a log stays short. The run is looked at every half second by its key; asking
+costs the same however many runs there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from ..model.states import Status
+from .common import NOT_DONE, fail, json_option, say_json, url_option
+from .opened import opened, stopped_by_sigterm
+from .which import run_id_of
+
+if TYPE_CHECKING:
+    from ..app import App
+    from ..model.records import Happening, Run
+
+
+@click.command()
+@click.argument("run")
+@url_option
+@click.option(
+    "--interval", default=0.5, show_default=True, type=click.FloatRange(0.05, 3600), help="Seconds between looks."
+)
+@json_option
+def watch(run: str, url: str | None, interval: float, as_json: bool) -> None:
+    """Watch a run until it ends; exit code 0 when it succeeded, 1 otherwise."""
+    with opened(url) as app:
+        run_id = run_id_of(app, run)
+        try:
+            with stopped_by_sigterm():
+                last = asyncio.run(_watch(app, run_id, interval, as_json))
+        except KeyboardInterrupt:
+            fail(f"stopped watching; run {run_id} goes on")
+    if last.status is not Status.SUCCEEDED:
+        sys.exit(NOT_DONE)
+
+
+async def _watch(app: App, run_id: UUID, interval: float, as_json: bool) -> Run:
+    from .showing import screen
+
+    out = screen()
+    sink: _Sink = _JsonSink() if as_json else _LiveSink(out) if out.is_terminal else _Sink(out)
+    seen = 0
+    with sink.shown():
+        while True:
+            run = await app.get(run_id)  # before the history: what comes in between is told next time, not lost
+            for happening in await app.history(run_id, after=seen):
+                sink.happening(run, happening)
+                seen = happening.idx
+            sink.state(run, str(await app.explain(run_id)))
+            if run.is_finished:
+                return run
+            await asyncio.sleep(interval)
+
+
+class _Sink:
+    """A line per change."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._last: tuple[Any, ...] = ()
+
+    def shown(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def happening(self, run: Run, happening: Happening) -> None:
+        from .happenings import happening_line
+        from .showing import say
+
+        say(self._out, happening_line(happening, run.created_at))
+
+    def state(self, run: Run, sentence: str) -> None:
+        from .showing import safe, say, when
+
+        now = (run.status, run.is_held, run.run_at if run.status is not Status.LEASED else None, run.attempt)
+        if now != self._last:
+            self._last = now
+            say(self._out, f"{when(run.updated_at)}  {safe(sentence)}")
+
+
+class _LiveSink(_Sink):
+    """The same with a last line that lives."""
+
+    def __init__(self, out: Any) -> None:
+        super().__init__(out)
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        self._spinner = Spinner("dots")
+        self._live = Live(self._spinner, console=out, transient=True, refresh_per_second=8)
+
+    def shown(self) -> AbstractContextManager[Any]:
+        return self._live
+
+    def state(self, run: Run, sentence: str) -> None:
+        from rich.text import Text
+
+        from .showing import STYLES, safe, say
+
+        if run.is_finished:
+            self._live.update(Text(""))
+            say(self._out, Text(safe(sentence), STYLES.get(run.status, "")))
+        else:
+            self._spinner.update(text=Text(safe(sentence)))
+
+
+class _JsonSink(_Sink):
+    """A JSON value per change: happenings, and the state whenever it is another one."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def happening(self, run: Run, happening: Happening) -> None:
+        say_json({"idx": happening.idx, "type": happening.type, "at": happening.at, "details": happening.details})
+
+    def state(self, run: Run, sentence: str) -> None:
+        now = (run.status, run.is_held, run.run_at if run.status is not Status.LEASED else None, run.attempt)
+        if now != self._last:
+            self._last = now
+            say_json({"status": run.status, "is_held": run.is_held, "explain": sentence, "at": run.updated_at})

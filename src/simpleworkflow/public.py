@@ -1,0 +1,111 @@
+"""Every name that `import simpleworkflow as swf` offers, in one place; loaded when the first of them is asked for.
+
+The package itself is empty until then (`__init__.py`), so that `simpleworkflow --help`, shell completion and tools that
+only look at the version do not pay for an event loop, a JSON codec and the whole engine. Type checkers read this file
+as if it were the package. Programs never import it: `swf.App`, not `swf.public.App`.
+"""
+
+from .app import App
+from .client.findings import Finding
+from .client.handle import RunHandle
+from .client.sync import SyncRunHandle
+from .config import Settings
+from .model.errors import (
+    AlreadyFinished,
+    ExecutionStopped,
+    IdempotencyConflict,
+    InvalidDuration,
+    InvalidFilter,
+    InvalidInput,
+    InvalidName,
+    InvalidPolicy,
+    InvalidURL,
+    InvalidWorkflow,
+    MissingExtra,
+    MissingMigration,
+    NonDeterminismError,
+    NotRunnable,
+    PayloadError,
+    PermanentError,
+    PortUnavailable,
+    ResultTimeout,
+    RetryAfter,
+    RunCancelled,
+    RunEnded,
+    RunFailed,
+    RunNotFound,
+    RunTimedOut,
+    SignalTimeout,
+    SimpleWorkflowError,
+    StepFailed,
+    StepTimeout,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
+from .model.explanation import Explanation
+from .model.records import Event, Happening, Run, Signal
+from .model.retry import Retry
+from .model.states import EventType, Reason, Status
+from .runtime.context import ChildHandle, Context, SyncContext
+from .runtime.races import Winner
+from .runtime.registry import Workflow
+from .runtime.step import StepInfo, step, step_info
+from .runtime.tracing import trace_with
+
+__all__ = [
+    "AlreadyFinished",
+    "App",
+    "ChildHandle",
+    "Context",
+    "Event",
+    "EventType",
+    "ExecutionStopped",
+    "Explanation",
+    "Finding",
+    "Happening",
+    "IdempotencyConflict",
+    "InvalidDuration",
+    "InvalidFilter",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidPolicy",
+    "InvalidURL",
+    "InvalidWorkflow",
+    "MissingExtra",
+    "MissingMigration",
+    "NonDeterminismError",
+    "NotRunnable",
+    "PayloadError",
+    "PermanentError",
+    "PortUnavailable",
+    "Reason",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "Run",
+    "RunCancelled",
+    "RunEnded",
+    "RunFailed",
+    "RunHandle",
+    "RunNotFound",
+    "RunTimedOut",
+    "Settings",
+    "Signal",
+    "SignalTimeout",
+    "SimpleWorkflowError",
+    "Status",
+    "StepFailed",
+    "StepInfo",
+    "StepTimeout",
+    "StoreBusy",
+    "StoreError",
+    "StoreUnavailable",
+    "SyncContext",
+    "SyncRunHandle",
+    "Winner",
+    "Workflow",
+    "step",
+    "step_info",
+    "trace_with",
+]
