@@ -1,0 +1,1 @@
+"""Where events go when they leave: CloudEvents, and the places that take them. Nothing here knows the database."""
