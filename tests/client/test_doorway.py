@@ -51,11 +51,48 @@ async def test_those_who_come_together_cross_in_one_hop(monkeypatch: pytest.Monk
     stop = threading.Event()
     real(stop.wait)  # the room is busy until everybody stands in line
     answers = [door.enter(n) for n in range(50)]
+    assert not rung, "the bell waits until everybody in this turn of the loop has come"
+    await asyncio.sleep(0)
     assert len(rung) == 1
     stop.set()
     room.do(lambda: None)
     room.do(lambda: [reply(item * 10, None) for item, reply in room.inside])
     assert await asyncio.wait_for(asyncio.gather(*answers), 5) == [n * 10 for n in range(50)]
+    room.close()
+
+
+async def test_a_loop_that_is_blocked_holds_up_nobody_else() -> None:
+    """Whoever came first rings the bell only for itself."""
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, lambda item, reply: reply(item + 1, None))
+    entered, go_on = threading.Event(), threading.Event()
+
+    def blocked() -> int:
+        async def enter_and_block() -> int:
+            answer = door.enter(1)
+            entered.set()
+            go_on.wait(5)  # the loop does not turn
+            return await answer
+
+        return asyncio.run(enter_and_block())
+
+    first = asyncio.create_task(asyncio.to_thread(blocked))
+    assert await asyncio.to_thread(entered.wait, 5)
+    assert await asyncio.wait_for(door.enter(2), 5) == 3
+    go_on.set()
+    assert await first == 2
+    room.close()
+
+
+async def test_whoever_stands_at_the_door_when_the_room_closes_is_told_as_well() -> None:
+    room = Room()
+    door: Doorway[int, int] = Doorway(room.loop, room.take)
+    at_the_door = door.enter(1)
+    door.refuse(StoreUnavailable("closed"))
+    room.do(lambda: door.clear(StoreUnavailable("closed")))
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(at_the_door, 5)
+    assert room.inside == []
     room.close()
 
 
@@ -94,6 +131,7 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:
     door: Doorway[int, int] = Doorway(room.loop, room.take)
     impatient, patient = door.enter(1), door.enter(2)
     impatient.cancel()
+    await asyncio.sleep(0)
     room.do(lambda: None)
     room.do(lambda: [reply(item, None) for item, reply in room.inside])
     assert await asyncio.wait_for(patient, 5) == 2

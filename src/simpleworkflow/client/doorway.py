@@ -3,7 +3,7 @@
 A hop between threads is a system call and a wake-up each way, several times what a run in a batch costs. So whoever
 comes while the bell is still ringing comes along, and the answers of one flush go back in one hop per loop.
 
-The danger is a caller that is never answered: whoever is inside when the room closes is told so.
+The danger is a caller that is never answered: whoever is inside or at the door when the room closes is told so.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Doorway(Generic[Item, Answer]):
         self._guard = threading.Lock()
         self._closed: StoreUnavailable | None = None
         self._coming: deque[tuple[Item, asyncio.AbstractEventLoop, asyncio.Future[Answer]]] = deque()
+        self._knocking: set[asyncio.AbstractEventLoop] = set()
+        """Loops that will ring the bell for those who have come."""
         self._inside: dict[asyncio.Future[Answer], asyncio.AbstractEventLoop] = {}
         self._leaving: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
 
@@ -42,13 +44,23 @@ class Doorway(Generic[Item, Answer]):
             if self._closed is not None:
                 raise self._closed
             self._coming.append((item, caller, answer))
-            if len(self._coming) == 1:
-                self._loop.call_soon_threadsafe(self._let_in)
+            if caller not in self._knocking:
+                # Not at once: those who were waiting for one flush all come again in the same turn of their loop.
+                # Each loop knocks for itself; another one may be blocked, or gone.
+                self._knocking.add(caller)
+                caller.call_soon(self._knock)
         return answer
+
+    def _knock(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._let_in)
+        except RuntimeError:
+            pass  # the room is closed, and whoever stood at the door has been told
 
     def _let_in(self) -> None:
         with self._guard:
             coming, self._coming = self._coming, deque()
+            self._knocking.clear()
         for item, caller, answer in coming:
             self._inside[answer] = caller
             self._take(item, partial(self._answer, answer))
@@ -75,7 +87,10 @@ class Doorway(Generic[Item, Answer]):
             self._closed = error
 
     def clear(self, error: StoreUnavailable) -> None:
-        """In the engine's loop: whoever is still inside is told to go."""
+        """In the engine's loop: whoever is still inside, or at the door, is told to go."""
+        with self._guard:
+            coming, self._coming = self._coming, deque()
+        self._inside.update({answer: caller for _, caller, answer in coming})
         for future in list(self._inside):
             self._answer(future, None, error)
         self._see_off()

@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..clock import Clock
@@ -26,7 +27,7 @@ from ..config import Settings
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, SimpleWorkflowError, StoreBusy, StoreUnavailable
 from ..model.records import Created, NewRun
-from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, resolve
+from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
 from ..runtime.hints import Hint, Hinter
 from ..runtime.stage import Stage
 from ..runtime.tasks import CURRENT
@@ -42,6 +43,8 @@ log = logging.getLogger("simpleworkflow.client")
 T = TypeVar("T")
 Answer = Created | SimpleWorkflowError
 INTAKE_BATCH = 500
+INTAKE_SHARE = 16
+"""So many triggers are worth a commit beside another one."""
 BULK_AT_ONCE = 2
 KEYED_BATCH = 100
 PASSAGE = 3
@@ -69,7 +72,18 @@ class Engine:
         self.hinter = Hinter(self.ledger)
         self.waiters = Waiters(self.ledger, settings.poll_every)
         # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
-        self._intake = Batcher(self._intake_flush, limit=INTAKE_BATCH, patient=False, name="intake", weigh=_weight)
+        self._intake: Batcher[NewRun, Answer] = Sorter(
+            self._intake_flush,
+            flushers=2,
+            line=attrgetter("id"),
+            kind=lambda _: None,
+            flights={None: 2 if self.ledger.has_lateral else 1},
+            limit=INTAKE_BATCH,
+            patient=False,
+            name="intake",
+            weigh=_weight,
+            share=INTAKE_SHARE,
+        )
         self._keyed = Batcher(self._intake_flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
         self._doorway: Doorway[NewRun, Answer] = Doorway(self.loop, self._take)
         self._alone: set[asyncio.Task[None]] = set()

@@ -177,12 +177,14 @@ class Sorter(Batcher[Item, Answer]):
         patient: bool,
         name: str,
         weigh: Callable[[Item], int],
+        share: int = SHARE,
     ) -> None:
         super().__init__(flush, limit=limit, patient=patient, name=name, weigh=weigh)
         self._flushers = flushers
         self._line = line
         self._kind = kind
         self._flights = flights
+        self._share = share
         self._flying: dict[int, tuple[Hashable, set[Hashable], float]] = {}
         """The kind and the lines of each batch that is under way, and since when it is."""
         self._free: dict[Hashable, int] = {}
@@ -193,7 +195,7 @@ class Sorter(Batcher[Item, Answer]):
             return True
         if not self._flights_left(kind):
             return False
-        if len(self._waiting) >= SHARE:
+        if len(self._waiting) >= self._share:
             return True
         for _, _, since in self._flying.values():  # the first is the oldest
             return monotonic() - since > SLOW
@@ -222,7 +224,7 @@ class Sorter(Batcher[Item, Answer]):
                 if heavier <= MAX_WEIGHT or not batch:
                     if not batch:
                         share = -(-(len(waiting) + 1) // left)
-                        chosen, limit = kind, min(max(share, SHARE), self._limit)
+                        chosen, limit = kind, min(max(share, self._share), self._limit)
                     weight = heavier
                     batch.append(one)
                     flown.add(line)
