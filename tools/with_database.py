@@ -94,7 +94,7 @@ def _address(given: Mapping[str, str]) -> str:
 def environment(own: Mapping[str, str], file: Path) -> dict[str, str]:
     """What the command is started with."""
     try:
-        variables = {**read_env(file.read_text(), str(file)), **own}
+        variables = {**read_env(file.read_text(encoding="utf-8-sig"), str(file)), **own}
     except FileNotFoundError:
         variables = dict(own)
     except (OSError, UnicodeDecodeError) as error:

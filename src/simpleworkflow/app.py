@@ -26,12 +26,18 @@ from .clock import Clock
 from .config import PREFIXES_VARIABLE, Settings
 from .model.duration import Duration, human, seconds
 from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
+from .model.keeping import Keep, rules_of
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
+from .model.outbox import lifecycle_rules
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
 from .runtime.registry import Options, Registry, Workflow, make_workflow
+from .sinks.protocol import Sink
 from .worker import Worker, WorkerOptions
 from .worker.metrics_server import address
+from .worker.process import own_identity
+from .worker.relay import Relay
+from .worker.relay_options import relay_options, sink_of
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
@@ -59,6 +65,14 @@ class WorkerChoices(TypedDict, total=False):
     """How often it looks for work when no hint comes."""
     drain: Duration | None
     """How long running code may go on after a stop."""
+    schedules: bool
+    """False: neither writes down the schedules beside the code nor starts the slots of any; others do."""
+    sink: Sink | str | None
+    """Take events of the outbox there: a Sink, or what `outbox dispatch --sink` takes ("https://…", "stdout:")."""
+    sink_source: str | None
+    """The source that these CloudEvents name; /simpleworkflow/SCHEMA unless given."""
+    keep_published: Duration | None
+    """How long published events stay in the outbox: "7 days" unless given, "forever" for good."""
     metrics_port: int | None
     """Serve Prometheus metrics and a health check on this port; 0 for any that is free, which the log tells."""
     metrics_host: str | None
@@ -86,9 +100,13 @@ class App(Client):
         schema: str | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
+        keep: Iterable[Keep] = (),
     ) -> None:
+        """keep: how long workers keep finished runs, such as [Keep("billing.*", "90 days")]; for ever unless given."""
         super().__init__(url, schema=schema, settings=settings, clock=clock)
         self._registry = Registry()
+        self._keep = tuple(keep)
+        self._rules = rules_of(self._keep)
 
     @cached_property
     def sync(self) -> SyncApp:
@@ -130,6 +148,15 @@ class App(Client):
             return workflow
 
         return decorate
+
+    def emit_lifecycle(self, prefix: str, /, *events: str) -> None:
+        """Put these lifecycle events of runs whose type is below the prefix into the outbox, in the transaction of the
+        move: app.emit_lifecycle("billing.*", "succeeded", "failed").
+
+        Known to the database once a worker of this App has started, and from then on whoever moves a run. Taking the
+        line away leaves the rule, since other programs may want it: `simpleworkflow outbox rules delete` ends it.
+        """
+        self._registry.outbox_rules += lifecycle_rules(prefix, events)
 
     @overload
     def declare(self, name: str, /) -> Workflow[Any, Any]: ...
@@ -183,8 +210,19 @@ class App(Client):
             spans=_spans(choices.get("prefixes")),
             fail_unknown=on_unknown == "fail",
             metrics=address(choices.get("metrics_host"), choices.get("metrics_port")),
+            schedules=bool(choices.get("schedules", True)),
             process_ends=process_ends,
+            keep=self._rules,
+            sink=sink_of(choices.get("sink")),
+            relay=relay_options(settings, choices.get("sink_source"), choices.get("keep_published", "7 days")),
         )
+
+    def make_relay(self, sink: Sink | str, *, source: str | None = None, keep: Duration | None = "7 days") -> Relay:
+        """A relay alone, for the running event loop, not started yet: what `simpleworkflow outbox dispatch` runs."""
+        found = sink_of(sink)
+        assert found is not None
+        options = relay_options(self.settings, source, keep)
+        return Relay(self._engine.ledger.twin(), found, own_identity("outbox").id, options)
 
     def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
         """A worker inside this process: `async with app.worker(): ...`.

@@ -134,7 +134,11 @@ def to_micros(instant: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
+    """What a stranger may have written beyond the calendar becomes its first or its last instant."""
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 _last_id = 0

@@ -32,9 +32,10 @@ class Settings:
     store_timeout: float = 10.0
     max_payload: int = MAX_BYTES
     worker_silence: float = 45.0
+    prune_every: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("lease", "sweep_every", "poll_every", "local_check_every", "store_timeout"):
+        for name in ("lease", "sweep_every", "poll_every", "local_check_every", "store_timeout", "prune_every"):
             if getattr(self, name) <= 0:
                 raise InvalidPolicy(f"{name} must be longer than zero")
         if self.drain < 0:

@@ -16,6 +16,7 @@ import logging
 import math
 import re
 import sys
+import threading
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
@@ -43,7 +44,9 @@ def configure(format: Format = "text", level: str = "INFO", stream: TextIO | Non
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter(TEXT))
     logging.basicConfig(level=level, handlers=[handler])
+    logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
 
 
 class JsonFormatter(logging.Formatter):
@@ -126,6 +129,13 @@ def _shown(value: Any) -> str:
         return str(value)[:LONGEST]
     except Exception:
         return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        name = args.thread.name if args.thread is not None else "that is gone"
+        story = (args.exc_type, args.exc_value, args.exc_traceback)
+        log.error("the thread %s broke: %s", name, args.exc_type.__name__, exc_info=story)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -8,6 +8,7 @@ as if it were the package. Programs never import it: `swf.App`, not `swf.public.
 from .app import App
 from .client.findings import Finding
 from .client.handle import RunHandle
+from .client.schedules import Backfill
 from .client.sync import SyncRunHandle
 from .config import Settings
 from .model.errors import (
@@ -19,6 +20,7 @@ from .model.errors import (
     InvalidInput,
     InvalidName,
     InvalidPolicy,
+    InvalidSchedule,
     InvalidURL,
     InvalidWorkflow,
     MissingExtra,
@@ -35,6 +37,7 @@ from .model.errors import (
     RunFailed,
     RunNotFound,
     RunTimedOut,
+    ScheduleNotFound,
     SignalTimeout,
     SimpleWorkflowError,
     StepFailed,
@@ -44,8 +47,10 @@ from .model.errors import (
     StoreUnavailable,
 )
 from .model.explanation import Explanation
+from .model.keeping import Keep, Pruned
 from .model.records import Event, Happening, Run, Signal
 from .model.retry import Retry
+from .model.schedule import Schedule, ScheduledSlot
 from .model.states import EventType, Reason, Status
 from .runtime.context import ChildHandle, Context, SyncContext
 from .runtime.races import Winner
@@ -56,6 +61,7 @@ from .runtime.tracing import trace_with
 __all__ = [
     "AlreadyFinished",
     "App",
+    "Backfill",
     "ChildHandle",
     "Context",
     "Event",
@@ -70,8 +76,10 @@ __all__ = [
     "InvalidInput",
     "InvalidName",
     "InvalidPolicy",
+    "InvalidSchedule",
     "InvalidURL",
     "InvalidWorkflow",
+    "Keep",
     "MissingExtra",
     "MissingMigration",
     "NonDeterminismError",
@@ -79,6 +87,7 @@ __all__ = [
     "PayloadError",
     "PermanentError",
     "PortUnavailable",
+    "Pruned",
     "Reason",
     "ResultTimeout",
     "Retry",
@@ -90,6 +99,9 @@ __all__ = [
     "RunHandle",
     "RunNotFound",
     "RunTimedOut",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduledSlot",
     "Settings",
     "Signal",
     "SignalTimeout",

@@ -54,6 +54,8 @@ HEALTHY = {
     "postgres": """\
 ✓ database            URL answered within N ms
 ✓ migrations          all N are applied
+✓ tables              all N are there, and N indexes, triggers and the like with them
+✓ privileges          this role may read and write our tables
 ✓ version             PostgreSQL VERSION
 ✓ durability          fsync on, full_page_writes on, synchronous_commit on
 ✓ clock               the server's clock and this host's agree within Nms
@@ -66,6 +68,7 @@ HEALTHY = {
     "sqlite": """\
 ✓ database            SQLite, URL
 ✓ migrations          all N are applied
+✓ tables              all N are there, and N indexes, triggers and the like with them
 VERSION
 ✓ durability          journal_mode wal, synchronous full
 ✓ clock               the host's clock is the database's
@@ -85,6 +88,8 @@ WORK = """\
 ✓ deadlines           no open run is past its deadline
 ✓ held-runs           none
 ✓ crashed-runs        no waiting run has taken its worker down
+✓ schedules           N schedules, none late or broken
+✓ outbox              N events on the way, none late
 """
 
 

@@ -132,6 +132,15 @@ def test_files_are_zipped_in_pgqrs_spelling_from_trigger_to_result(url: str, tmp
     assert (worker.returncode, complaints) == (0, b"")
 
 
+def test_a_workflow_is_started_by_the_clock_and_by_hand(url: str, tmp_path: Path) -> None:
+    assert run("schedule.py", url=url, cwd=tmp_path).splitlines() == [
+        "every-morning: 0 9 * * MON-FRI (Europe/Berlin)",
+        "every-two-seconds: every 2s (UTC)",
+        "asked for: report about two seconds",
+        "by the clock: report about two seconds",
+    ]
+
+
 def test_a_trace_joins_request_trigger_executions_child_and_steps(url: str, tmp_path: Path) -> None:
     result, *tree = run("tracing.py", url=url, cwd=tmp_path).splitlines()
     assert result == "label for a lamp"
@@ -142,3 +151,15 @@ def test_a_trace_joins_request_trigger_executions_child_and_steps(url: str, tmp_
     child = ["         run trace.label.v1 (succeeded)", "            step print"]
     last = "      run trace.order.v1 (succeeded)"
     assert rest in ([*child, last], [last, *child])
+
+
+def test_reports_go_and_the_invoice_stays(url: str, tmp_path: Path) -> None:
+    lines = run("retention.py", url=url, cwd=tmp_path).splitlines()
+    assert lines[-3:] == ["invoice 7 sent", "3 reports would go", "3 reports are gone, 1 run is left"]
+
+
+def test_events_of_two_orders_arrive_in_order(url: str, tmp_path: Path) -> None:
+    assert run("outbox.py", url=url, cwd=tmp_path).splitlines() == [
+        *("1 order.placed", "2 order.shipped", "3 simpleworkflow.run.succeeded"),
+        *("1 order.placed", "2 simpleworkflow.run.failed"),
+    ]

@@ -86,3 +86,10 @@ def test_init_into_a_file_is_one_sentence(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert len(done.stderr.strip().splitlines()) == 1
         assert "Traceback" not in done.stderr
+
+
+def test_the_new_project_sends_nobody_to_a_package_index_for_our_name(project: Path) -> None:
+    """The README of this package says where it comes from; a stranger's package of that name must not come instead."""
+    wanted = [line.partition("#")[0].strip() for line in (project / "requirements.txt").read_text().splitlines()]
+    assert [line for line in wanted if line] == ["pytest"]
+    assert "pip install /path/to/simpleworkflow" in (project / "README.md").read_text()

@@ -22,6 +22,7 @@ from support.postgres import LaunchedServer, Server
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from with_database import Mistake, read_env, url_of
+from with_database import environment as environment_with
 
 ROOT = Path(__file__).parents[2]
 NEWEST = max(path.stem for path in (ROOT / "src/simpleworkflow/store/sql/migrations/sqlite").glob("*.sql"))
@@ -276,3 +277,8 @@ def test_the_variables_make_an_address(variables: dict[str, str], url: str | Non
 def test_variables_that_make_no_address_are_refused(variables: dict[str, str], sentence: str) -> None:
     with pytest.raises(Mistake, match=sentence):
         url_of(variables)
+
+
+def test_a_byte_order_mark_before_an_env_file_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfSIMPLEWORKFLOW_URL=marked.db\n")
+    assert environment_with({}, tmp_path / ".env") == {"SIMPLEWORKFLOW_URL": "marked.db"}

@@ -230,7 +230,7 @@ def test_sql_of_a_dialect_asks_no_database(postgres: Server, tmp_path: Path) -> 
     [
         (["--dialect", "sqlite", "--url", "a.db"], 2, "--url asks a database, --dialect asks none"),
         (["--schema", "jobs"], 2, "--schema goes with --dialect"),
-        (["--dialect", "postgres", "--schema", "a b"], 1, "schema 'a b' must be lower-case"),
+        (["--dialect", "postgres", "--schema", "a b"], 2, "schema 'a b' must be lower-case"),
         (["--dialect", "oracle"], 2, "'oracle' is not one of"),
     ],
 )

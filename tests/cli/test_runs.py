@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -32,6 +35,21 @@ def told(app: swf.App, url: str) -> Iterator[Raw]:
     story.tell(raw)
     yield raw
     raw.close()
+
+
+@pytest.mark.parametrize(
+    "words", [["runs", "list"], ["trigger", "t.any.v1"], ["explain", NOBODY], ["top", "--once"]], ids=" ".join
+)
+def test_the_file_of_another_program_is_left_alone(tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "albums.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE album (title text)")
+    before = file.read_bytes()
+    done = command(*words, url=str(file))
+    assert done.returncode == 1
+    assert "has no tables of simpleworkflow" in done.stderr
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["albums.db"]
 
 
 # list.

@@ -18,6 +18,7 @@ from simpleworkflow.cli import top as module
 from simpleworkflow.cli.top import Counts, Looker, rates_of
 from simpleworkflow.model.records import Pulse
 from simpleworkflow.model.states import EventType
+from simpleworkflow.store.url import parse_url
 
 
 @pytest.fixture
@@ -56,6 +57,21 @@ def test_the_live_screen_shows_what_happens_and_ctrl_c_exits_with_0(app: swf.App
     shown = top.until("test.new.v1").interrupt().end()
     assert shown.code == 0
     assert "\x1b[?1049l" in shown.raw, "the screen is given back"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_one_look_below_the_other(app: swf.App, url: str) -> None:
+    top = Terminal("top", "--interval", "100ms", url=url, width=110, height=30, term="dumb")
+    top.until("no run is due").until("every 100ms, Ctrl-C ends")
+    app.sync.trigger("test.new.v1")
+    shown = top.until("test.new.v1").interrupt().end()
+    assert shown.code == 0
+    assert "\x1b" not in shown.raw
+
+
+def test_the_title_names_the_database_without_its_password(app: swf.App, url: str, backend: str) -> None:
+    shown = Terminal("top", "--interval", "0.1", url=url, width=300, height=30).until("no run is due").interrupt().end()
+    assert f"simpleworkflow top  {parse_url(url)}  " in shown.text
+    assert "<App" not in shown.text
 
 
 def test_rates_are_events_per_second() -> None:

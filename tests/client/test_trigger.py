@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -371,3 +374,36 @@ async def test_accepted_is_durable(app: swf.App, url: str) -> None:
     process.communicate()
     run = await app.get(run_id.strip())
     assert (run.status, run.payload) == ("pending", {"n": 1})
+
+
+async def test_a_run_that_was_due_long_ago_is_due(app: swf.App) -> None:
+    """Before 1970 too, where instants are numbers below zero."""
+
+    @app.workflow("t.ancient.v1")
+    async def ancient(ctx: swf.Context) -> str:
+        return "at last"
+
+    handle = await app.trigger(ancient, run_at=datetime(1960, 1, 1, tzinfo=UTC))
+    async with app.worker():
+        assert await handle.result("10s") == "at last"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-12:00"])
+async def test_an_instant_that_no_calendar_has_is_refused(app: swf.App, text: str) -> None:
+    with pytest.raises(swf.InvalidInput, match="outside of the years"):
+        await app.trigger("t.any.v1", run_at=datetime.fromisoformat(text))
+    with pytest.raises(swf.InvalidFilter, match="outside of the years"):
+        await app.events_since(datetime.fromisoformat(text))
+
+
+async def test_an_instant_beyond_the_calendar_in_the_table_breaks_no_listing(tmp_path: Path) -> None:
+    """SQLite takes any number from a stranger."""
+    app = swf.App(str(tmp_path / "x.db"))
+    handle = await app.trigger("t.any.v1")
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection, connection:
+        connection.execute("UPDATE workflow_run SET run_at = -9000000000000000000, start_by = 9000000000000000000")
+    (run,) = [run async for run in app.runs()]
+    assert run.id == handle.id
+    assert run.run_at is not None
+    assert run.run_at.year == 1
+    await app.close()

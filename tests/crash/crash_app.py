@@ -11,11 +11,16 @@ import os
 import time
 
 import simpleworkflow as swf
+from simpleworkflow.store.operations import schedules
 from simpleworkflow.worker import process
 
 if "CRASH_HOST" in os.environ:
     # As if this process ran on another machine: nobody can look at its pid.
     process.host_token = lambda: os.environ["CRASH_HOST"]  # type: ignore[assignment]
+
+if "CRASH_SLOTS" in os.environ:
+    # Many small transactions: more of them are under way when the process is killed.
+    schedules.MOST_SLOTS = int(os.environ["CRASH_SLOTS"])
 
 app = swf.App(
     settings=swf.Settings(

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from support.crew import Watched
+from support.crew import Watched, freeze
 
 from simpleworkflow.model.states import Status
 
@@ -70,7 +70,7 @@ def test_a_frozen_worker_cannot_write_and_its_code_is_stopped(watched: Watched) 
     handle = app.sync.trigger("crash.slow.v1", 4.0)
     frozen = crew.start(host="aaaaaaaaaa")
     started(watched, 1)
-    os.kill(frozen.pid, signal.SIGSTOP)
+    freeze(frozen, crew.url)
     crew.start(host="bbbbbbbbbb")
     started(watched, 2)
     os.kill(frozen.pid, signal.SIGCONT)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from support.crew import Watched
+from support.crew import Watched, freeze
 
 Figure = Callable[[str, float], None]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -57,7 +57,7 @@ def test_a_frozen_worker_is_fenced(watched: Watched) -> None:
     handle = watched.app.sync.trigger("crash.slow.v1", 50.0)
     frozen = watched.crew.start(host="aaaaaaaaaa")
     started(watched, 1)
-    frozen.send_signal(signal.SIGSTOP)
+    freeze(frozen, watched.crew.url)
     watched.crew.start(host="bbbbbbbbbb")
     watched.crew.until(lambda: len(watched.crew.effects("start")) == 2, "taken over", 60)
     frozen.send_signal(signal.SIGCONT)

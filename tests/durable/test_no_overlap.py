@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.crew import freeze
 from support.door import start_python
 from support.ledger import ERROR, Raw, flush, history, leased, record, repeated
 from support.waiting import eventually
@@ -180,7 +181,7 @@ async def test_a_process_frozen_past_its_lease_starts_no_further_step_body(
     frozen = start_python(FROZEN, url, str(tmp_path))
     try:
         await eventually(lambda: "first" in lines(), "the first step", 15)
-        frozen.send_signal(signal.SIGSTOP)
+        freeze(frozen, url)
         stopped = time.monotonic()
         async with app.worker():
             assert await handle.result("10s") == "by the other worker"

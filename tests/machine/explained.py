@@ -7,6 +7,8 @@ runs pause for, other types have more urgent work, and an operator disables a ty
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from machine.world import World
 from simpleworkflow.client.explain import DEPTH, explain
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.explanation import Explanation
-from simpleworkflow.model.moves import Record
+from simpleworkflow.model.moves import GIVEN_UP, Record
 from simpleworkflow.model.names import parse_prefixes
 from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import StepKind, StepStatus
@@ -30,6 +32,14 @@ from simpleworkflow.store.operations import steps, workers
 URGENT_TYPE = "machine.urgent.v1"
 """Nobody ever claims it, so its runs stand before the others for ever."""
 SERVED = ["machine.a.v1", "machine.", "machine.a.v1,machine.b.v1", "elsewhere."]
+
+LOADS: list[dict[str, Any] | None] = [
+    None,
+    {"slots": 4, "taken": 1},
+    {"slots": 4, "taken": 4},
+    {"slots": 4, "taken": 2, "caps": {URGENT_TYPE: [2, 2]}},
+    {"slots": 4, "taken": 4, "caps": {"machine.a.v1": [1, 1], "machine.b.v1": [2, 1]}},
+]
 
 PAUSES: list[tuple[str, ...]] = [
     (),
@@ -80,12 +90,17 @@ class ExplainedMachine(Machine):
             assert abs(said - self.law.now) <= self.world.slack, "judged by the database's own clock"
             oracle.check(told, self.world, tables)
 
-    @rule(worker=st.sampled_from(WORKERS), served=st.sampled_from(SERVED))
-    def announce(self, worker: str, served: str) -> None:
-        self._announce(worker, served)
+    @rule(worker=st.sampled_from(WORKERS), served=st.sampled_from(SERVED), load=st.sampled_from(LOADS))
+    def announce(self, worker: str, served: str, load: dict[str, Any] | None) -> None:
+        self._announce(worker, served, load)
 
-    def _announce(self, worker: str, served: str) -> None:
-        self.world.run(workers.announce(worker, f"{worker}'s crew", "here", 4711, parse_prefixes(served)))
+    def _announce(self, worker: str, served: str, load: dict[str, Any] | None = None) -> None:
+        self.world.run(workers.announce(worker, f"{worker}'s crew", "here", 4711, parse_prefixes(served), load))
+
+    @rule(load=st.sampled_from(LOADS))
+    def everybody_is_as_full(self, load: dict[str, Any] | None) -> None:
+        for worker in WORKERS:
+            self._announce(worker, "machine.", load)
 
     @rule()
     def everybody_is_there(self) -> None:
@@ -125,9 +140,26 @@ class ExplainedMachine(Machine):
         self._create(wanted)
         self._control("hold", self.law.runs[wanted.id])
 
-    @rule(type=types, worker=st.sampled_from(WORKERS), pick=picks, kinds=st.sampled_from(PAUSES))
-    def work_until_it_waits(self, type: str, worker: str, pick: int, kinds: tuple[str, ...]) -> None:
-        """A pause as real runs make it: for a signal, a time, a step's next attempt, a child; or for nothing at all."""
+    @rule(pick=picks, gives_up=st.booleans())
+    def wait_in_memory(self, pick: int, gives_up: bool) -> None:
+        """A wait of a run that cannot be unwound, and perhaps the end of its patience."""
+        lease = self.any_lease(pick)
+        name = f"word{next(self._numbers)}#0" if gives_up else f"go{next(self._numbers)}#0"
+        self._put(waiting(lease, name, kind=StepKind.SIGNAL))
+        if gives_up:
+            self._put(waiting(lease, name, kind=StepKind.SIGNAL, error=GIVEN_UP))
+
+    def _put(self, entry: Record) -> None:
+        batch = Batch(self.law, self.seen)
+        batch.entries.append(entry)
+        assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
+
+    @rule(
+        type=types, worker=st.sampled_from(WORKERS), pick=picks, kinds=st.sampled_from(PAUSES), gives_up=st.booleans()
+    )
+    def work_until_it_waits(self, type: str, worker: str, pick: int, kinds: tuple[str, ...], gives_up: bool) -> None:
+        """A pause as real runs make it: for a signal, a time, a step's next attempt, a child; or for nothing at all.
+        What was waited for before and given up stays on record."""
         self._claim(type, worker, 1, suspects=False, lease=160.0, timeout=None)
         lease = self.any_lease(pick)
         if not self.law.owns(lease.id, lease.epoch):
@@ -137,16 +169,19 @@ class ExplainedMachine(Machine):
             batch.add(lease, "child", pick)
             assert not batch.entries or self.world.run(steps.flush(batch.entries)) == batch.foretell()
         waits = [wait for kind in kinds if (wait := self._wait(lease, kind)) is not None]
+        if gives_up and waits:
+            self._put(waiting(lease, f"word{next(self._numbers)}#0", kind=StepKind.SIGNAL))
         due_in = 150.0 if {"sleep", "step"} & set(kinds) else None  # a time has a wait with that time
         wakes = self.law.runs[lease.id].wakes
         batch = Batch(self.law, self.seen)
-        batch.entries.append(paused(lease, *waits, due_in=due_in, wakes=wakes))
+        pause = replace(paused(lease, *waits, due_in=due_in, wakes=wakes), awaited=tuple(w.step_id for w in waits))
+        batch.entries.append(pause)
         assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
 
     def _wait(self, lease: Lease, kind: str) -> Record | None:
         number = next(self._numbers)
         if kind == "signal":
-            return waiting(lease, f"go#{number}", kind=StepKind.SIGNAL)
+            return waiting(lease, f"go{number}#0", kind=StepKind.SIGNAL)
         if kind == "sleep":
             return waiting(lease, f"@sleep#{number}", due_in=150.0)
         if kind == "step":

@@ -19,6 +19,8 @@ from simpleworkflow.model.states import Reason
 
 SILENCE = 45.0
 """A worker that has said nothing for so long does not count."""
+QUIET = 20.0
+"""One that has said nothing for so long may be dead: nobody calls it alive."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_NAMED = 3
 CHILD_KINDS = {"child", "result"}
@@ -64,9 +66,24 @@ class Oracle:
         self.id = run_id
         self.row = tables.rows.runs[run_id]
         self.waits = sorted(
-            (step for step in tables.rows.steps[run_id] if step["completed_at"] is None),
+            (step for step in tables.rows.steps[run_id] if step["completed_at"] is None and self._is_awaited(step)),
             key=lambda step: (step["seq"], step["step_id"]),
         )
+
+    def _is_awaited(self, step: dict[str, Any]) -> bool:
+        """A row that waits is no proof: a pause says what it waits for, and a resident execution what it gave up."""
+        is_kept = step["kind"] == "step" or step["error"] is None
+        if self.row["status"] == "paused":
+            said = self._said()
+            return step["step_id"] in said if said is not None else is_kept
+        due = moment(step["due_at"])
+        mine = self.row["status"] == "leased" and step["lease_epoch"] == self.row["lease_epoch"]
+        return mine and is_kept and (due is None or due > self.at)
+
+    def _said(self) -> list[str] | None:
+        events = [e for e in self.tables.rows.events[self.id] if e["lease_epoch"] == self.row["lease_epoch"]]
+        data = plain([e for e in events if e["event_type"] == "paused"][-1]["data"])
+        return data["waits_for"] if data else None
 
     # What there is to know.
 
@@ -100,6 +117,9 @@ class Oracle:
             if worker["stopped_at"] is None and (moment(worker["seen_at"]) or EPOCH) > heard_since
         ]
 
+    def is_quiet(self, worker: dict[str, Any]) -> bool:
+        return (moment(worker["seen_at"]) or EPOCH) < self.at - timedelta(seconds=QUIET)
+
     def servers(self) -> list[dict[str, Any]]:
         return [worker for worker in self.alive() if serves(worker, self.row["type"])]
 
@@ -118,7 +138,7 @@ class Oracle:
             if other.is_claimable()
             and other.row["crashes"] == 0
             and other.row["priority"] < self.row["priority"]
-            and all(serves(worker, other.row["type"]) for worker in servers)
+            and all(serves(w, other.row["type"]) and not is_capped(w, other.row["type"]) for w in servers)
         ]
 
     def before(self) -> list[Oracle]:
@@ -224,9 +244,23 @@ class Oracle:
         return [reason for reason in Reason if self.holds(reason)]
 
 
+def plain(value: Any) -> Any:
+    """A JSON column as either database hands it out."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 def serves(worker: dict[str, Any], type: str) -> bool:
-    spans = worker["spans"] if isinstance(worker["spans"], list) else json.loads(worker["spans"])
-    return any(low <= type < high for low, high in spans)
+    return any(low <= type < high for low, high in plain(worker["spans"]))
+
+
+def is_capped(worker: dict[str, Any], type: str) -> bool:
+    cap, taken = ((plain(worker["load"]) or {}).get("caps") or {}).get(type, (1, 0))
+    return bool(taken >= cap)
+
+
+def is_full(worker: dict[str, Any]) -> bool:
+    load = plain(worker["load"])
+    return bool(load) and load["taken"] >= load["slots"]
 
 
 def check(told: Explanation, world: World, tables: Tables) -> None:
@@ -238,8 +272,11 @@ def check(told: Explanation, world: World, tables: Tables) -> None:
         world.seen[f"reason {one.reason}"] += 1
         for fact in facts(oracle, one.reason):
             assert fact in one.sentence, f"{fact!r} is not in: {one.sentence}"
-        for doubt in ("something", "unknown", "None", "NULL"):
+        for doubt in ("something", "unknown", "None", "NULL", "which is alive"):
             assert doubt not in one.sentence, one.sentence
+        for step in tables.rows.steps[one.run_id]:
+            if step["kind"] == "signal" and step["completed_at"] is None and step not in oracle.waits:
+                assert f"signal '{step['step_id'].split('#')[0]}'" not in one.sentence, one.sentence
         assert (one.type, one.status.value) == (oracle.row["type"], oracle.row["status"])
         assert {child.run_id for child in one.children} == waited_for(oracle), one.sentence
 
@@ -256,10 +293,15 @@ def facts(oracle: Oracle, reason: Reason) -> list[str]:
         unstarted = row["start_by"] if row["lease_epoch"] == 0 else None
         late = [limit for limit in (moment(row["deadline_at"]), moment(unstarted)) if limit and limit <= oracle.at]
         named += [spelled(min(late)), "timed_out", *([] if oracle.alive() else ["no worker is alive"])]
+        if oracle.alive() and all(map(oracle.is_quiet, oracle.alive())):
+            named.append(spelled(max(worker["seen_at"] for worker in oracle.alive())))
     elif reason is Reason.HELD:
         named += [f"held since {spelled(row['held_at'])}", row["hold_reason"] or "", row["leased_by"] or ""]
+        named += _resumed_facts(oracle)
     elif reason in {Reason.RUNNING, Reason.LEASE_EXPIRED}:
-        named += [f"running on {row['leased_by']}", spelled(row["lease_until"]), *_lease_facts(oracle, reason)]
+        is_resident = reason is Reason.RUNNING and oracle.waits
+        named += [f"held in memory by {row['leased_by']}" if is_resident else f"running on {row['leased_by']}"]
+        named += [spelled(row["lease_until"]), *_lease_facts(oracle, reason)]
     elif row["status"] == "paused" and not oracle.time_has_come:
         named += [spelled(row["run_at"])] if row["run_at"] is not None else []
         named += [fact for wait in oracle.waits[:MOST_NAMED] for fact in _wait_facts(wait)]
@@ -271,14 +313,31 @@ def facts(oracle: Oracle, reason: Reason) -> list[str]:
 
 def _lease_facts(oracle: Oracle, reason: Reason) -> list[str]:
     holder = [worker for worker in oracle.tables.workers if worker["id"] == oracle.row["leased_by"]]
-    alive = holder and holder[0] in oracle.alive()
+    alive = holder and holder[0] in oracle.alive() and not oracle.is_quiet(holder[0])
     if reason is Reason.LEASE_EXPIRED:
-        return ["takes it back", *([] if oracle.alive() else ["no worker is alive"])]
+        counts = holder and holder[0] in oracle.alive()
+        seen = [f"last seen at {spelled(holder[0]['seen_at'])}"] if counts else []
+        seen += ["no other worker is alive"] if counts and len(oracle.alive()) == 1 else []
+        return ["takes it back", *seen, *([] if oracle.alive() else ["no worker is alive"])]
     leased = [e for e in oracle.tables.rows.events[oracle.id] if e["event_type"] == "leased"][-1]
     named = [f"since {spelled(leased['created_at'])}", f"attempt {oracle.tries() + 1}"]
     if holder and not alive:
         named.append(spelled(holder[0]["stopped_at"] or holder[0]["seen_at"]))
-    return named
+    return named + [fact for wait in oracle.waits[:MOST_NAMED] for fact in _wait_facts(wait)]
+
+
+def _resumed_facts(oracle: Oracle) -> list[str]:
+    """What keeps it still when nobody holds it any more."""
+    row, named = oracle.row, []
+    if row["status"] == "leased":
+        return []
+    if row["status"] == "paused" and not oracle.has_passed("run_at"):
+        named = ["still waits for", *(fact for wait in oracle.waits[:MOST_NAMED] for fact in _wait_facts(wait))]
+    elif not oracle.has_passed("run_at"):
+        named = [f"not before {spelled(row['run_at'])}"]
+    if row["type"] in oracle.tables.disabled:
+        return [*named, "disabled"]
+    return named if oracle.servers() else [*named, "no live worker serves its type"]
 
 
 def _wait_facts(wait: dict[str, Any]) -> list[str]:
@@ -299,12 +358,22 @@ def _turn_facts(oracle: Oracle, reason: Reason) -> list[str]:
     if reason is Reason.NO_WORKER:
         return ["no live worker serves its type", *(worker["name"] for worker in oracle.alive())]
     if reason is Reason.OUTRANKED:
-        return [f"{len(oracle.more_urgent())} more urgent", f"priority is {oracle.row['priority']}"]
+        return [f"{len(oracle.more_urgent())} more urgent", f"priority is {oracle.row['priority']}", *_room(oracle)]
     if reason in {Reason.DUE, Reason.SUSPECT}:
         count = len(oracle.before())
         named = [f"behind {count} due run"] if count else []
-        return ["due since", *named, *(worker["name"] for worker in oracle.servers())]
+        named += [f"{w['name']} (last seen" if oracle.is_quiet(w) else w["name"] for w in oracle.servers()]
+        return ["due since", *named, *_room(oracle)]
     return ["due at"]
+
+
+def _room(oracle: Oracle) -> list[str]:
+    servers, type = oracle.servers(), oracle.row["type"]
+    if all(is_capped(worker, type) for worker in servers):
+        return ["its type has a cap of"]
+    if all(map(is_full, servers)):
+        return ["slots were taken at"]
+    return ["all that its type may have"] if all(is_full(w) or is_capped(w, type) for w in servers) else []
 
 
 def waited_for(oracle: Oracle) -> set[UUID]:

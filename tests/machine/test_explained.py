@@ -65,6 +65,9 @@ def _rename(picture: Picture) -> Picture:
 MISTAKES: dict[str, Callable[[Picture], Picture]] = {
     "waits are overlooked": lambda picture: replace(picture, waits={}),
     "a signal gets another name": _rename,
+    "how full they are is overlooked": lambda picture: replace(
+        picture, workers=[replace(worker, load_json=None) for worker in picture.workers]
+    ),
     "nobody is alive": lambda picture: replace(picture, workers=[]),
     "more urgent work is overlooked": lambda picture: replace(picture, lanes={}),
     "a clock of one's own": lambda picture: replace(picture, at=picture.at + timedelta(seconds=600)),
@@ -89,7 +92,13 @@ class Mistaken(ExplainedWorld):
         return self.mistake(answer) if isinstance(answer, Picture) else answer
 
 
-RARE = {"children are overlooked", "disabled types are overlooked", "a signal gets another name"}
+RARE = {
+    "children are overlooked",
+    "crashes are overlooked",
+    "disabled types are overlooked",
+    "how full they are is overlooked",
+    "a signal gets another name",
+}
 """Found too, but not within seconds."""
 
 
@@ -99,6 +108,18 @@ RARE = {"children are overlooked", "disabled types are overlooked", "a signal ge
 def test_an_explanation_that_is_not_true_is_found_out(tmp_path: Any, mistake: str) -> None:
     world = Mistaken(str(tmp_path / "test.db"))
     world.mistake = MISTAKES[mistake]
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(lambda: ExplainedMachine(world), settings=FIRST_FAILURE)
+    world.close()
+
+
+@pytest.mark.slow
+def test_a_wait_that_was_given_up_and_is_told_all_the_same_is_found_out(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a pause had not said what it waits for: everything that is on record as open would count."""
+    monkeypatch.setattr(Facts, "awaited", property(lambda run: None))
+    world = ExplainedWorld(str(tmp_path / "test.db"))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(lambda: ExplainedMachine(world), settings=FIRST_FAILURE)
     world.close()

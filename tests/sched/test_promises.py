@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.crew import freeze
 from support.ledger import Raw, until
 
 import simpleworkflow as swf
@@ -107,7 +108,7 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_no_history(site: Site) 
         frozen = site.start_worker()
         handle = app.sync.trigger("sched.activity.v1", {"id": 1})
         until(lambda: site.effects()["ship 1"] == 1, "its activity is under way")
-        frozen.send_signal(signal.SIGSTOP)
+        freeze(frozen, site.url)
         other = site.start_worker()
         until(lambda: site.effects()["ship 1"] == 2, "another worker has taken over")
         site.gate.touch()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,6 +28,23 @@ class Effect(NamedTuple):
     epoch: int
     pid: int
     at: float
+
+
+def freeze(process: subprocess.Popen[Any], url: str) -> None:
+    """Stop a process where it stands, but not in the middle of a write to SQLite: it would keep the file's lock, and
+    nobody could write until it goes on. That is SQLite's nature, and told in docs/guarantees.md."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        if "://" in url:
+            return
+        with closing(sqlite3.connect(url, timeout=0.2, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                return
+            except sqlite3.OperationalError:
+                process.send_signal(signal.SIGCONT)
+                time.sleep(0.01)
 
 
 @dataclass

@@ -42,7 +42,9 @@ class Shown(NamedTuple):
 class Terminal:
     """A process on a pseudo-terminal."""
 
-    def __init__(self, *arguments: Any, url: str, width: int = 120, height: int = 40) -> None:
+    def __init__(
+        self, *arguments: Any, url: str, width: int = 120, height: int = 40, term: str = "xterm-256color"
+    ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self._process = subprocess.Popen(
@@ -50,7 +52,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=environment(url, TERM="xterm-256color"),
+            env=environment(url, TERM=term),
             start_new_session=True,
         )
         os.close(slave)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -239,3 +242,39 @@ def test_arguments_that_do_not_fit_are_neither_lost_nor_printed(formatter: loggi
 )
 def test_passwords_are_found_in_any_text(text: str, masked: str) -> None:
     assert mask_text(text) == masked
+
+
+async def test_the_error_of_a_task_that_was_left_behind_is_told_without_its_text(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow("t.leaves.v1")
+    async def leaves(ctx: swf.Context, secret: str) -> None:
+        async def fail() -> None:
+            raise RuntimeError(f"cannot charge {secret}")
+
+        asyncio.create_task(fail())  # noqa: RUF006 (that is the point)
+        await asyncio.sleep(0.05)
+
+    async with app.worker():
+        await app.run(leaves, SECRET, timeout="10s")
+        gc.collect()
+        await eventually(lambda: "never retrieved" in lines.text, "the worker's loop has told of it")
+    assert "RuntimeError" in lines.text
+    assert SECRET not in lines.text
+
+
+def test_warnings_and_broken_threads_are_lines_of_json_too() -> None:
+    code = """
+import threading, warnings
+from simpleworkflow.logs import configure
+configure("json")
+warnings.warn("mind the gap")
+def broken(): raise ValueError("postgresql://u:hidden@h/d")
+thread = threading.Thread(target=broken); thread.start(); thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["level"] for line in told] == ["WARNING", "ERROR"]
+    assert "mind the gap" in told[0]["message"]
+    assert "ValueError" in told[1]["exception"]
+    assert "hidden" not in done.stderr

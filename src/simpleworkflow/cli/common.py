@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..app import App
+    from ..store.url import DatabaseURL
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,21 +87,35 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(command)
 
 
+def place_of(url: str | None) -> DatabaseURL:
+    """The database that is meant. `--url` has been checked before, so what is wrong here stands in the environment."""
+    from ..config import default_url
+    from ..store.url import parse_url
+
+    try:
+        return parse_url(url or default_url())
+    except InvalidURL as error:
+        fail(f"{URL_VARIABLE}: {error}", CALLED_WRONGLY)
+
+
 def open_app(url: str | None) -> App:
     """The App of a command that looks or changes, without any workflows of its own.
 
-    A SQLite file that does not exist is a mistake here, not a wish for an empty one.
+    A SQLite file that does not exist, or that belongs to another program, is a mistake here, not a wish for tables.
     """
     from ..app import App
-    from ..config import default_url
-    from ..store.url import MEMORY, parse_url
+    from ..store.drivers.sqlite_look import has_our_tables
+    from ..store.url import MEMORY
 
-    place = parse_url(url or default_url())
-    if place.dialect == "sqlite" and place.target != MEMORY and not os.path.exists(place.target):
-        fail(
-            f"there is no database at {place.target}; name one with --url or {URL_VARIABLE},"
-            " or make it: simpleworkflow migrate up"
-        )
+    place = place_of(url)
+    if place.target == MEMORY:
+        fail("a database in memory belongs to the process that made it; name a file: --url work.db", CALLED_WRONGLY)
+    if place.dialect == "sqlite":
+        instead = f"name another one with --url or {URL_VARIABLE}, or make it one"
+        if not os.path.exists(place.target):
+            fail(f"there is no database at {place.target}; {instead}: simpleworkflow migrate up")
+        if not has_our_tables(place.target):
+            fail(f"{place.target} has no tables of simpleworkflow; {instead}: simpleworkflow migrate up")
     return App(url)
 
 

@@ -18,15 +18,14 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from pathlib import Path
 from typing import Any
 
 from ..logs import TextFormatter
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..store.url import MEMORY
 from .common import CALLED_WRONGLY, NOT_DONE, UNCLEAN, fail
-from .work import load_app, serve
+from .loading import Left, import_app, own_lines, why_not_loaded
+from .work import serve
 
 FILES_EVERY = 0.5
 TRY_AGAIN_AFTER = 1.0
@@ -118,7 +117,7 @@ def main() -> None:
 def _load(target: str, parent: Parent) -> Any:
     """The App; a mistake in the code shows as the author would see it, without the frames of the loading itself."""
     try:
-        app = load_app(target)
+        app = import_app(target)
     except SystemExit as end:
         parent.tell(unloaded=True, hopeless=end.code == CALLED_WRONGLY)
         parent.tell_files()
@@ -127,20 +126,12 @@ def _load(target: str, parent: Parent) -> Any:
         broken = [error.filename] if isinstance(error, SyntaxError) and error.filename else []
         parent.tell_files(*(os.path.realpath(file) for file in broken))
         parent.tell(unloaded=True)
-        print("".join(_own_frames(error)), file=sys.stderr, flush=True, end="")
+        print(own_lines(error), file=sys.stderr, flush=True, end="")
+        if isinstance(error, Left):
+            fail(why_not_loaded(target, error))
         sys.exit(NOT_DONE)
     parent.tell_files()
     return app
-
-
-def _own_frames(error: BaseException) -> list[str]:
-    told = traceback.TracebackException.from_exception(error)
-    here = str(Path(__file__).parent)
-    told.stack[:] = [f for f in told.stack if not f.filename.startswith((here, "<frozen importlib"))]
-    for frame in list(told.stack):
-        if frame.filename.endswith(f"importlib{os.sep}__init__.py"):
-            told.stack.remove(frame)
-    return list(told.format())
 
 
 def _migrate(app: Any, parent: Parent) -> None:

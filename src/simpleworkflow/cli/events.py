@@ -20,7 +20,7 @@ from ..model.states import EventType
 from .common import json_option, say_json, url_option
 from .history import event_json
 from .opened import opened, stopped_by_sigterm
-from .reading import Instant, check_prefix
+from .reading import Instant, Interval, check_prefix
 
 if TYPE_CHECKING:
     from ..app import App
@@ -43,9 +43,7 @@ MOST_BACK = 5_000
     help="Only events of this kind; repeatable.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.05, 3600), help="Seconds between looks."
-)
+@click.option("--interval", default="1s", show_default=True, type=Interval(0.05), help="Between looks.")
 @json_option
 def events(
     url: str | None,

@@ -6,13 +6,16 @@ command was called wrongly; 3 a worker stopped with code still running or entrie
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
-from ..model.errors import SimpleWorkflowError
-from .common import fail
+from ..model.errors import InvalidURL, SimpleWorkflowError
+from .common import CALLED_WRONGLY, fail
+from .streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("init:init", "Write a small example project."),
@@ -22,10 +25,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trigger": ("trigger:trigger", "Start a run."),
     "runs": ("runs:runs", "List, show, watch and change runs."),
     "history": ("history:history", "Draw the timeline of a run and tell its history."),
+    "schedule": ("schedule:schedule", "List, write, pause, resume, delete and run schedules."),
     "workers": ("workers:workers", "List the workers that are alive."),
     "events": ("events:events", "Print the audit trail of all runs."),
     "top": ("top:top", "Show counts, rates, lateness and workers, live."),
+    "outbox": ("outbox:outbox", "Take events to others; see what waits, offer again, skip."),
     "doctor": ("doctor:doctor", "Examine a database and the work in it."),
+    "prune": ("prune:prune", "Delete old finished runs for good."),
     "migrate": ("schema:migrate", "Bring the tables of a database up or down; or print the SQL."),
     "bench": ("bench:bench", "Measure what a database gives on this machine."),
     "completion": ("completion:completion", "Print a completion script for a shell."),
@@ -54,8 +60,22 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except InvalidURL as error:
+            fail(str(error), CALLED_WRONGLY)
         except SimpleWorkflowError as error:
             fail(str(error))
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        prepare()
+        given = list(sys.argv[1:] if args is None else args)
+        if (shown := not_text(given)) is not None:
+            fail(f"the argument {shown} is not UTF-8; write it as text", CALLED_WRONGLY)
+        try:
+            return super().main(given, *rest, **options)
+        except OSError as error:
+            if (why := why_unwritable(error)) is None:
+                raise
+            fail(f"standard output cannot be written: {why}")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

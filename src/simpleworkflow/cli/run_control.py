@@ -20,7 +20,7 @@ from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.records import Run
 from .common import NOT_DONE, fail, json_option, safe, say_json, url_option
 from .opened import opened
-from .reading import STDIN, read_lines, read_payload
+from .reading import STDIN, check_signal, read_lines, read_payload
 from .which import run_id_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def delete(named: tuple[str, ...], url: str | None, reason: str | None, yes: boo
 
 @click.command()
 @click.argument("run")
-@click.argument("name")
+@click.argument("name", callback=check_signal)
 @click.argument("payload", required=False, metavar="[PAYLOAD|-|@FILE]")
 @url_option
 @click.option("--id", "signal_id", type=click.UUID, help="The signal's id: sending it twice then sends it once.")

@@ -20,9 +20,9 @@ COLUMNS = (
     Column("run"),
     Column("type", is_flexible=True),
     Column("status"),
-    Column("created"),
-    Column("took", is_right=True),
-    Column("note", is_flexible=True),
+    Column("created", leaves=2),
+    Column("took", is_right=True, leaves=1),
+    Column("note", is_flexible=True, leaves=3),
 )
 
 

@@ -15,13 +15,16 @@ import click
 from ..model.states import Status
 from .common import json_option, say_json, url_option
 from .opened import opened
-from .reading import Instant, check_prefix
+from .reading import Instant, check_name, check_one_key, check_prefix
 from .run_control import cancel, delete, hold, resume, retry, signal
 from .watching import watch
 from .which import run_id_of
 
 if TYPE_CHECKING:
     from ..model.records import Run
+
+MOST = 1_000_000_000
+"""More than anybody lists, and a number that both databases can count to."""
 
 
 @click.group()
@@ -31,7 +34,7 @@ def runs() -> None:
 
 @runs.command("list")
 @url_option
-@click.option("--type", help="Only runs of this type.")
+@click.option("--type", callback=check_name, help="Only runs of this type.")
 @click.option("--prefix", callback=check_prefix, help="Only types below this prefix, such as billing.*")
 @click.option(
     "--status",
@@ -42,10 +45,12 @@ def runs() -> None:
 @click.option("--held", is_flag=True, help="Only runs that an operator, or the end of their attempts, holds.")
 @click.option("--since", type=Instant(), help="Created since: a duration back from now, or an instant.")
 @click.option("--until", type=Instant(), help="Created before.")
-@click.option("--key", help="The run with this idempotency key.")
+@click.option("--key", callback=check_one_key, help="The run with this idempotency key.")
 @click.option("--deleted", "with_deleted", is_flag=True, help="Deleted runs too.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(0), help="How many at most; 0 for all.")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(0, MOST), help="How many at most; 0 for all."
+)
 @click.option("--ids", is_flag=True, help="Print the ids alone, for `runs cancel -` and its like.")
 @json_option
 def list_runs(url: str | None, limit: int, ids: bool, as_json: bool, before: str | None, **filters: Any) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from .common import NOT_DONE, fail, json_option, say_json, url_option
+from .common import NOT_DONE, fail, json_option, place_of, say_json, url_option
 from .opened import opened
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def _at(url: str | None) -> Iterator[App]:
     """The App of a database that may not exist yet, closed afterwards."""
     from ..app import App
 
+    place_of(url)
     app = App(url)
     try:
         yield app
@@ -115,18 +116,17 @@ def migrate_reset(url: str | None, yes: bool, force: bool, as_json: bool) -> Non
 
     Refuses while runs are open or workers are alive, and asks before it begins.
     """
-    from ..config import default_url
-    from ..store.url import parse_url
-
-    place = parse_url(url or default_url())
+    place = place_of(url)
     with opened(url) as app:
-        runs = _runs_there(app)
-        if not force:
+        there = {f"{one.version}_{one.name}" for one in app.sync.migration_status() if one.applied is not None}
+        runs = _runs_there(app) if there else Counter()
+        if not force and there:
             _refuse_the_living(app, runs)
         lost = "incomplete tables with whatever they hold" if runs is None else f"{_number(runs)} with their records"
-        if not yes:
+        if not yes and there:
             click.confirm(f"This deletes {lost} from {place}, for good. Go on?", abort=True, err=as_json)
         undone, applied = _reset(app, place)
+        undone = [name for name in undone if name in there]
     if as_json:
         say_json({"lost_runs": None if runs is None else runs.total(), "taken_back": undone, "applied": applied})
         return
@@ -134,7 +134,8 @@ def migrate_reset(url: str | None, yes: bool, force: bool, as_json: bool) -> Non
         click.echo(f"took back {name}")
     for name in applied:
         click.echo(f"applied {name}")
-    click.echo(f"gone: {lost}")
+    if there:
+        click.echo(f"gone: {lost}")
 
 
 def _reset(app: App, place: DatabaseURL) -> tuple[list[str], list[str]]:
@@ -262,14 +263,10 @@ Known = tuple[str, str, "tuple[Migration, ...]", set[str]]
 
 
 def _known(url: str | None) -> Known:
-    from ..config import default_url
     from ..store.migrate import migrations
-    from ..store.url import MEMORY, parse_url
 
-    place = parse_url(url or default_url())
+    place = place_of(url)
     known = migrations(place.dialect, place.schema)
-    if place.dialect == "sqlite" and (place.target == MEMORY or not os.path.exists(place.target)):
-        return place.dialect, place.schema, known, set()  # asking would make the file
     with _at(url) as app:
         report = app.sync.migration_status()
     changed = [f"{one.version}_{one.name}" for one in report if one.is_changed]

@@ -1,8 +1,8 @@
 """How the commands put things on the screen: safe text, instants, lengths of time, tables.
 
 Payloads, errors and names come from strangers. What a terminal would obey is shown as an escape (`\\x1b`) instead, and
-text is never read as markup. A table fits the width of a terminal by shortening the columns that may be shortened; in
-a pipe nothing is shortened, so that `grep` and `cut` see everything.
+text is never read as markup. A table fits the width of a terminal by shortening the columns that may be shortened, then
+by leaving out those that may be missed; in a pipe everything is there, so that `grep` and `cut` see it.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Column(NamedTuple):
     is_right: bool = False
     is_flexible: bool = False
     """May be shortened on a terminal that is too narrow."""
+    leaves: int = 0
+    """When shortening is not enough, columns with a number are left out, the lowest first."""
 
 
 def print_table(
@@ -105,20 +107,34 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]],
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     header = [Text(column.title.upper(), "bold") for column in columns]
     widths = [max(cell_len(line[i].plain) for line in [header, *cells]) for i in range(len(columns))]
+    kept = list(range(len(columns))) if width is None else _fitting(columns, widths, width)
     if width is not None:
-        _shrink(widths, columns, width)
-    return [_line(columns, widths, line) for line in [header, *cells]]
+        widths = _shrunk([widths[i] for i in kept], [columns[i] for i in kept], width)
+    shown = [columns[i] for i in kept]
+    return [_line(shown, widths, [line[i] for i in kept]) for line in [header, *cells]]
 
 
-def _shrink(widths: list[int], columns: Sequence[Column], width: int) -> None:
+def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Which columns there is room for, each as narrow as it may be."""
+    kept = list(range(len(columns)))
+    for leaving in sorted((i for i in kept if columns[i].leaves), key=lambda i: columns[i].leaves):
+        least = [min(widths[i], NARROWEST) if columns[i].is_flexible else widths[i] for i in kept]
+        if sum(least) + len(GAP) * (len(kept) - 1) <= width:
+            break
+        kept.remove(leaving)
+    return kept
+
+
+def _shrunk(widths: list[int], columns: Sequence[Column], width: int) -> list[int]:
     """Take from the widest column that gives, one by one, until it fits or nothing gives any more."""
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
     while excess > 0:
         giving = [i for i, column in enumerate(columns) if column.is_flexible and widths[i] > NARROWEST]
         if not giving:
-            return
+            break
         widths[max(giving, key=lambda i: widths[i])] -= 1
         excess -= 1
+    return widths
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> Text:

@@ -19,8 +19,9 @@ from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 from ..model.records import Count, Pulse
 from ..model.states import TERMINAL, EventType
-from .common import json_option, say_json, url_option
+from .common import json_option, place_of, say_json, url_option
 from .opened import opened, stopped_by_sigterm
+from .reading import Interval
 
 if TYPE_CHECKING:
     from ..app import App
@@ -58,23 +59,22 @@ class Snapshot:
 
 @click.command()
 @url_option
-@click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds between looks."
-)
+@click.option("--interval", default="2s", show_default=True, type=Interval(0.1), help="Between looks.")
 @click.option("--once", is_flag=True, help="One look, one interval long, then stop; without a terminal always so.")
 @click.option("--limit", default=40, show_default=True, type=click.IntRange(1), help="Types to show.")
 @json_option
 def top(url: str | None, interval: float, once: bool, limit: int, as_json: bool) -> None:
     """Show counts by type and status, rates, lateness and workers, live."""
     from .showing import screen
-    from .top_screen import print_snapshot, snapshot_json, watch_live
+    from .top_screen import print_snapshot, snapshot_json, watch_live, watch_plainly
 
     out = screen()
     with opened(url) as app:
         try:
             with stopped_by_sigterm():
                 if not as_json and not once and out.is_terminal:
-                    asyncio.run(watch_live(Looker(app), out, repr(app), interval, limit))
+                    watch = watch_plainly if out.is_dumb_terminal else watch_live
+                    asyncio.run(watch(Looker(app), out, str(place_of(url)), interval, limit))
                     return
                 snapshot = asyncio.run(_look_once(app, interval))
         except KeyboardInterrupt:

@@ -26,6 +26,26 @@ LATE = 5.0
 ORDER = tuple(Status)
 
 
+async def watch_plainly(looker: Looker, out: Console, place: str, interval: float, limit: int) -> None:
+    """Until Ctrl-C, one look below the other, for a terminal that cannot move its cursor."""
+    started = False
+    while True:
+        try:
+            if not started:
+                await looker.start()
+                await looker.count()
+                started = True
+            await asyncio.sleep(interval)
+            looker.count_in_background()
+            snapshot = await looker.look()
+            say(out, _title(place, interval))
+            print_snapshot(snapshot, out, limit)
+            say(out, "")
+        except StoreUnavailable as error:
+            say(out, Text(safe(str(error)), "red"))
+            await asyncio.sleep(interval)
+
+
 async def watch_live(looker: Looker, out: Console, place: str, interval: float, limit: int) -> None:
     """Until Ctrl-C. The whole screen is used and given back."""
     snapshot: Snapshot | None = None

@@ -14,22 +14,15 @@ from uuid import UUID
 import click
 
 from ..model.duration import seconds
-from ..model.errors import InvalidDuration, InvalidName, ResultTimeout
-from ..model.names import check_type
+from ..model.errors import InvalidDuration, ResultTimeout
+from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
 from .common import NOT_DONE, check_duration, fail, json_option, say_json, url_option
 from .opened import opened
-from .reading import ExactInstant, now, read_payload
+from .reading import ExactInstant, check_name, check_one_key, now, read_payload
 
 if TYPE_CHECKING:
     from ..model.records import Run
-
-
-def check_name(_: click.Context, __: click.Parameter, value: str) -> str:
-    try:
-        return check_type(value)
-    except InvalidName as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | datetime | None:
@@ -46,7 +39,7 @@ def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None
 @click.argument("type", metavar="TYPE", callback=check_name)
 @click.argument("payload", required=False, metavar="[PAYLOAD|-|@FILE]")
 @url_option
-@click.option("--key", help="Idempotency key: one run per key, however often this is asked.")
+@click.option("--key", callback=check_one_key, help="Idempotency key: one run per key, however often this is asked.")
 @click.option("--priority", type=click.IntRange(0, 999), help="Lower runs first (100).")
 @click.option("--delay", callback=check_duration, help="Not before so long from now.")
 @click.option("--at", type=ExactInstant(), help="Not before this instant, such as 2030-01-31T12:00Z.")
@@ -54,7 +47,7 @@ def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None
 @click.option(
     "--start-by", callback=check_start_by, help="Give up if no worker has started it by then: so long after it is due."
 )
-@click.option("--max-attempts", type=click.IntRange(1), help="Executions before it ends failed.")
+@click.option("--max-attempts", type=click.IntRange(1, MAX_ATTEMPTS), help="Executions before it ends failed.")
 @click.option(
     "--require", type=click.Choice(["definition", "worker"]), help="Refuse when nobody ever served it, or nobody does."
 )
@@ -74,7 +67,11 @@ def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json
     with opened(url) as app:
         handle = app.sync.trigger(type, value, **given)
         if not (wait or patience is not None):
-            _tell_id(handle.id, handle.is_new, as_json)
+            try:
+                _tell_id(handle.id, handle.is_new, as_json)
+            except OSError:  # nobody takes our output, but the run is there
+                click.echo(f"created run {handle.id}", err=True)
+                raise
             return
         try:
             click.echo(f"run {handle.id}", err=True)

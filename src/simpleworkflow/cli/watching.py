@@ -18,6 +18,7 @@ import click
 from ..model.states import Status
 from .common import NOT_DONE, fail, json_option, say_json, url_option
 from .opened import opened, stopped_by_sigterm
+from .reading import Interval
 from .which import run_id_of
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run")
 @url_option
-@click.option(
-    "--interval", default=0.5, show_default=True, type=click.FloatRange(0.05, 3600), help="Seconds between looks."
-)
+@click.option("--interval", default="500ms", show_default=True, type=Interval(0.05), help="Between looks.")
 @json_option
 def watch(run: str, url: str | None, interval: float, as_json: bool) -> None:
     """Watch a run until it ends; exit code 0 when it succeeded, 1 otherwise."""

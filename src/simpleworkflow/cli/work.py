@@ -7,7 +7,6 @@ running at the end the process exits hard: their runs have been handed back, and
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -20,7 +19,8 @@ from ..app import App
 from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import UNCLEAN, check_duration, check_prefixes, check_url, fail
+from .common import UNCLEAN, check_duration, check_prefixes, check_url
+from .loading import load_app as load_app
 
 log = logging.getLogger("simpleworkflow.cli")
 
@@ -49,6 +49,7 @@ log = logging.getLogger("simpleworkflow.cli")
     help="Serve Prometheus metrics (/metrics) and a health check (/healthz) on this port; 0 takes a free one.",
 )
 @click.option("--metrics-host", help="The address to serve them on (127.0.0.1: this machine only).")
+@click.option("--sink", help="Also take events of the outbox there: https://…, redis://…, stdout: or file:PATH.")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
@@ -111,23 +112,3 @@ def _exit_hard() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(UNCLEAN)
-
-
-def load_app(target: str) -> App:
-    """The App behind module:name; `module` alone means module:app."""
-    module_name, _, name = target.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        fail(f"{module_name!r} is not a module; name it as in `import orders.work`: orders.work:app", 2)
-    sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            fail(f"there is no module {module_name!r} in {os.getcwd()} or among the installed packages", 2)
-        raise
-    found = getattr(module, name or "app", None)
-    if not isinstance(found, App):
-        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
-        hint = f"; it has {', '.join(apps)}" if apps else "; it has no simpleworkflow App at all"
-        fail(f"{module_name} has no App called {name or 'app'!r}{hint}", 2)
-    return found

@@ -1,4 +1,4 @@
-"""The calls that application code makes: trigger here; look (looking.py), control (control.py), the database (base.py).
+"""The calls that application code makes: trigger here; look (looking.py), control (control.py), prune (pruning.py).
 
 Async is the source; `sync.py` is generated from the signatures (tools/twin.py). "Touches the ledger, is awaited" is the
 one rule. Bad input is refused before anything is sent. Inside a workflow a trigger is a durable call: it starts a child
@@ -17,16 +17,16 @@ from ..runtime import tracing
 from ..runtime.registry import Workflow
 from .asking import check_served
 from .borrowing import create_on
-from .control import Control
 from .handle import RunHandle
 from .inside import remember_created, start_children, workflow_here
 from .request import RunId, TriggerOptions, check_options, new_run, run_uuid, target_of
+from .schedules import Schedules
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
 
 
-class Client(Control):
+class Client(Schedules):
     @overload
     async def trigger(self, workflow: Workflow[None, O], /, **options: Unpack[TriggerOptions]) -> RunHandle[O]: ...
 

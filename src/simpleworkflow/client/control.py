@@ -16,17 +16,17 @@ from ..runtime.hints import Hint
 from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
-from .board import Board
 from .inside import workflow_here
+from .outbox import Outbox
 from .request import RunId, reason_text, run_uuid
 
 
-class Control(Board):
+class Control(Outbox):
     async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
         run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be cancelled")
+            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be cancelled")
         return run
 
     async def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
@@ -48,14 +48,14 @@ class Control(Board):
         """Stop it from going on until resumed; a running one is handed back by its worker."""
         run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.is_finished:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; it cannot be held")
+            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be held")
         return run
 
     async def resume(self, run_id: RunId) -> Run:
         """Lift a hold, nothing else."""
         run = await self._control(runs.resume([run_uuid(run_id)]), run_id, Hint.READY)
         if run.is_finished:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) has already {run.status}; there is nothing to resume")
+            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; there is nothing to resume")
         return run
 
     async def retry(self, run_id: RunId) -> Run:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
 from shlex import quote
 from urllib.parse import unquote, urlsplit
@@ -19,15 +20,17 @@ from ..clock import Clock, SystemClock, monotonic
 from ..config import Settings
 from ..model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
 from ..store import Ledger
-from ..store.migrate import migrations
+from ..store.migrate import foreign_book, migrations
 from ..store.operations import health
 from ..store.url import MEMORY, DatabaseURL, mask_text
-from . import doctor_file, doctor_runs, doctor_server
+from . import doctor_file, doctor_outbox, doctor_runs, doctor_schedules, doctor_server, doctor_structure
 from .findings import LIMITS, Finding, Level, Limits, Look
 
 Check = Callable[[Look], Awaitable[list[Finding]]]
 
 SERVER: dict[str, Check] = {
+    "tables": doctor_structure.tables,
+    "privileges": doctor_structure.privileges,
     "version": doctor_server.version,
     "durability": doctor_server.durability,
     "clock": doctor_server.clock,
@@ -38,6 +41,7 @@ SERVER: dict[str, Check] = {
     "vacuum": doctor_server.vacuum,
 }
 FILE: dict[str, Check] = {
+    "tables": doctor_structure.tables,
     "version": doctor_file.version,
     "durability": doctor_server.durability,
     "clock": doctor_server.clock,
@@ -55,6 +59,8 @@ TABLES: dict[str, Check] = {
     "deadlines": doctor_runs.deadlines,
     "held-runs": doctor_runs.held,
     "crashed-runs": doctor_runs.crashed,
+    "schedules": doctor_schedules.late_or_broken,
+    "outbox": doctor_outbox.outbox_events,
     "size": doctor_runs.sizes,
 }
 """What needs our tables; left out while those are not in order."""
@@ -65,6 +71,8 @@ async def examine(
 ) -> list[Finding]:
     """Every finding, in a fixed order; when the database cannot be reached, the first is the only one."""
     look = Look(ledger, settings, clock or SystemClock(), limits or LIMITS)
+    if ledger.url.dialect == "sqlite" and ledger.url.target != MEMORY:
+        look.log_bytes = await asyncio.to_thread(doctor_file.log_bytes, ledger.url.target)
     findings = [await reach(look)]
     if findings[0].level is Level.PROBLEM:
         return findings
@@ -91,17 +99,26 @@ async def _made(look: Look, name: str, check: Check) -> list[Finding]:
         return [Finding(name, Level.NOTE, f"could not be checked: {error}", "run doctor again in a quiet moment")]
     except StoreUnavailable:
         raise
+    except MissingMigration as error:
+        return [_without(look, name, error)]
     except Exception as error:  # whatever it is, the other checks are worth having
         return [_unchecked(look, name, error)]
 
 
+def _without(look: Look, name: str, error: MissingMigration) -> Finding:
+    """A check whose table is gone. The error's own advice, to migrate, is no help: by the book all is there."""
+    told = str(error.__cause__ or error)
+    gone = [table for table in look.missing if table in re.findall(r"\w+", told)]
+    if gone:
+        return Finding(name, Level.NOTE, f"could not be checked: {', '.join(gone)} is missing", "see tables above")
+    fix = "restore the database from a backup, or ask somebody who knows what was changed in it by hand"
+    return Finding(name, Level.NOTE, f"could not be checked: {mask_text(told)}", fix)
+
+
 def _unchecked(look: Look, name: str, error: Exception) -> Finding:
     told = str(error) if isinstance(error, SimpleWorkflowError) else f"{type(error).__name__}: {mask_text(str(error))}"
-    user = unquote(urlsplit(look.ledger.url.target).username or "")
-    fix = (
-        f"as a superuser: GRANT pg_monitor TO {user or 'the role of the URL'}" if "permission denied" in told else None
-    )
-    return Finding(name, Level.NOTE, f"could not be checked: {told}", fix)
+    role = unquote(urlsplit(look.ledger.url.target).username or "")
+    return Finding(name, Level.NOTE, f"could not be checked: {told}", doctor_structure.way_past(look, told, role))
 
 
 # Before everything else: is it there, and is it ours?
@@ -187,12 +204,15 @@ async def migrated(look: Look) -> list[Finding]:
     known = {one.version: one for one in migrations(url.dialect, url.schema)}
     try:
         book = await look.ask(health.applied())
-    except MissingMigration:
+    except MissingMigration as error:
+        if (foreign := foreign_book(error, url)) is not None:
+            fix = "name a place of its own in the URL; whose book that is, the tables around it tell"
+            return [Finding("migrations", Level.PROBLEM, str(foreign), fix)]
         book = {}
     except StoreUnavailable:
         raise
     except StoreError as error:
-        fix = f"GRANT USAGE ON SCHEMA {url.schema} and rights on its tables to this role, or connect as their owner"
+        fix = "grant what `privileges` names below, or connect as the owner of the tables"
         return [Finding("migrations", Level.PROBLEM, f"the tables cannot be read: {error}", fix)]
     missing = [f"{one.version}_{one.name}" for one in known.values() if one.version not in book]
     changed = [
@@ -200,9 +220,11 @@ async def migrated(look: Look) -> list[Finding]:
     ]
     strangers = sorted(book.keys() - known.keys())
     look.has_tables = not missing
+    look.applied, look.is_newer = frozenset(book), bool(strangers)
     found = []
     if missing:
-        found.append(_missing(look, missing, len(known)))
+        forgotten = [one for one in missing if await doctor_structure.is_already_there(look, one.partition("_")[0])]
+        found.append(_forgotten(forgotten) if forgotten else _missing(look, missing, len(known)))
     if changed:
         fix = "use the build that made this database, or move its runs to a new one"
         seen = f"{', '.join(changed)} was applied with another text: this database was made by a different build"
@@ -213,6 +235,12 @@ async def migrated(look: Look) -> list[Finding]:
         )
         found.append(Finding("migrations", Level.WARNING, seen, "pip install --upgrade simpleworkflow"))
     return found or [Finding("migrations", Level.OK, f"all {len(known)} are applied")]
+
+
+def _forgotten(those: list[str]) -> Finding:
+    seen = f"by the book, schema_migrations, {', '.join(those)} was not applied, yet its tables are there"
+    fix = "restore schema_migrations from the newest backup; applying what is there already would fail"
+    return Finding("migrations", Level.PROBLEM, seen, fix)
 
 
 def _missing(look: Look, missing: list[str], of: int) -> Finding:

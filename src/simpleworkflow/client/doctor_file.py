@@ -102,16 +102,25 @@ def judge_space(free: int, path: str, limits: Limits) -> Finding:
     return Finding("disk-space", Level.OK, seen)
 
 
+def log_bytes(path: str) -> int:
+    """To be asked before anything opens the file: the last one to close it may empty the log."""
+    try:
+        return os.stat(path + "-wal").st_size
+    except OSError:
+        return 0
+
+
 async def log(look: Look) -> list[Finding]:
     """The log grows without end while somebody keeps a read transaction open: SQLite's form of a forgotten snapshot."""
     path = look.ledger.url.target
     if path == MEMORY:
         return []
-    try:
-        length = (await asyncio.to_thread(os.stat, path + "-wal")).st_size
-    except FileNotFoundError:
-        length = 0
+    length = look.log_bytes
     if length <= look.limits.log_bytes:
         return [Finding("log", Level.OK, f"the write-ahead log has {size(length)}")]
-    seen = f"the write-ahead log has {size(length)}: a program keeps a read transaction open, so it cannot be emptied"
-    return [Finding("log", Level.WARNING, seen, f"find it and end it: fuser -v {quote(path)}")]
+    seen = (
+        f"the write-ahead log has {size(length)}: a program keeps a read transaction open, so that it cannot be "
+        "emptied, or the last one that wrote was killed"
+    )
+    fix = f"find it and end it: fuser -v {quote(path)}; when nobody has the file open, the next worker empties the log"
+    return [Finding("log", Level.WARNING, seen, fix)]

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ..model.records import WorkerInfo
-from ..store.operations import health
+from ..store.operations import health, prune
 from ..store.operations.health import DueLane, Late
-from .findings import Finding, Level, Look, ago, amount, names, size
+from ..store.operations.prune import PruningState
+from .findings import Finding, Level, Look, Sighting, ago, amount, names, size
 
 MOST_TYPES = 10
 """Types that get a finding of their own; the rest share one."""
@@ -18,11 +19,26 @@ MOST_SILENT = 100
 
 
 async def alive(look: Look) -> list[Finding]:
-    crew = await look.alive()
-    if not crew:
-        return [Finding("workers", Level.NOTE, "no worker is alive", f"simpleworkflow worker MODULE:APP {look.at}")]
-    told = names([f"{one.name} on {one.host}" for one in crew])
-    return [Finding("workers", Level.OK, f"{amount(len(crew), 'worker')} alive: {told}")]
+    seen = await look.sightings()
+    start = f"simpleworkflow worker MODULE:APP {look.at}"
+    if not seen:
+        return [Finding("workers", Level.NOTE, "no worker is alive", start)]
+    living = [one for one in seen if not one.is_doubtful]
+    doubtful = names([_sighted(look, one) for one in seen if one.is_doubtful])
+    if not living:
+        return [Finding("workers", Level.WARNING, f"no worker is surely alive: {doubtful}", start)]
+    told = f"{amount(len(living), 'worker')} alive: {names([_sighted(look, one) for one in living])}"
+    if not any(one.expired for one in seen):
+        return [Finding("workers", Level.OK, told)]
+    fix = "look whether its process still runs, and into its log; live workers take over what it held"
+    return [Finding("workers", Level.WARNING, f"{told}; not surely: {doubtful}" if doubtful else told, fix)]
+
+
+def _sighted(look: Look, one: Sighting) -> str:
+    """A worker by its name, and whatever speaks against its being alive."""
+    against = [f"last seen {ago(one.ago)} ago"] if one.ago > look.limits.beat or one.expired else []
+    against += [f"{amount(one.expired, 'lease', look.limits.counted)} ran out"] if one.expired else []
+    return f"{one.worker.name} on {one.worker.host}" + (f" ({', '.join(against)})" if against else "")
 
 
 async def silent(look: Look) -> list[Finding]:
@@ -33,7 +49,11 @@ async def silent(look: Look) -> list[Finding]:
     told = names([f"{one.name} on {one.host} (pid {one.pid}, {ago(one.silent)} ago)" for one in gone], 3)
     seen = f"{amount(len(gone), 'worker', MOST_SILENT)} stopped being seen without a goodbye: {told}"
     level = Level.WARNING if gone[0].silent < look.limits.fresh_silence else Level.NOTE
-    fix = "look into the log of that host for what killed it (out of memory?); live workers have taken back its runs"
+    fix = "look into the log of that host for what killed it (out of memory?); " + (
+        "live workers take back its runs when their leases end"
+        if await look.alive()
+        else f"nobody is alive to take back its runs: simpleworkflow worker MODULE:APP {look.at}"
+    )
     return [Finding("silent-workers", level, seen, fix)]
 
 
@@ -133,9 +153,14 @@ async def leases(look: Look) -> list[Finding]:
         return [Finding("expired-leases", Level.OK, "every lease that ran out has been taken back")]
     level, fix = _sweepers(look, await look.alive())
     runs = amount(sum(one.runs for one in late), "lease", look.limits.counted)
-    holders = names([one.what.partition("@")[0] for one in late], 3)
+    holders = names([_holder(look, one.what, await look.last_seen()) for one in late], 3)
     seen = f"{runs} of {holders} ran out, the oldest {_oldest(late)} ago, and no worker has taken the runs back"
     return [Finding("expired-leases", level, seen, fix)]
+
+
+def _holder(look: Look, id: str, last_seen: dict[str, float]) -> str:
+    silent = last_seen.get(id, 0.0)
+    return id.partition("@")[0] + (f" (last seen {ago(silent)} ago)" if silent > look.limits.beat else "")
 
 
 async def deadlines(look: Look) -> list[Finding]:
@@ -175,7 +200,33 @@ async def crashed(look: Look) -> list[Finding]:
 
 
 async def sizes(look: Look) -> list[Finding]:
-    """How much there is. Nothing removes finished runs yet; docs/operating.md, "Growth", says how to."""
+    """How much there is, and whether somebody removes what is old."""
+    seen, finished = await _measured(look)
+    told, fix = _retention(look, await look.ask(prune.pruning_state()), finished)
+    return [Finding("size", Level.NOTE, seen + told, fix)]
+
+
+def _retention(look: Look, passes: Sequence[PruningState], finished: int) -> tuple[str, str | None]:
+    """Pruning is off until configured, and nobody notices for a year."""
+    if passes:
+        ended = [one for one in passes if one.ended is not None]
+        if not ended:
+            return "; workers prune: the first pass is under way", None
+        newest = min(ended, key=lambda one: one.ended or 0.0)
+        removed = amount(newest.last_removed, "run")
+        return f"; workers prune: the last pass ended {ago(newest.ended or 0.0)} ago and removed {removed}", None
+    if finished < look.limits.finished_runs:
+        return "", None
+    fix = (
+        f"see what is old: simpleworkflow prune --older-than '30 days' --dry-run {look.at}; without --dry-run it goes. "
+        'Workers do so by themselves when their App says so: swf.App(keep=[swf.Keep("*", "30 days")])'
+    )
+    return "; pruning is off: finished runs stay for ever", fix
+
+
+async def _measured(look: Look) -> tuple[str, int]:
+    """The sizes in words, and about how many runs have finished."""
+    look.need("workflow_run")
     tables = {one.name: one for one in await look.ask(health.tables())}
     if tables:
         runs = tables["workflow_run"]
@@ -183,14 +234,12 @@ async def sizes(look: Look) -> list[Finding]:
         large = sorted((one for one in tables.values()), key=lambda one: -one.bytes)[:3]
         told = ", ".join(f"{one.name} {size(one.bytes)}" for one in large)
         total = size(sum(one.bytes for one in tables.values()))
-        return [
-            Finding(
-                "size", Level.NOTE, f"about {amount(max(runs.estimated, runs.live), 'run')}{finished}; {total} ({told})"
-            )
-        ]
+        count = max(runs.estimated, runs.live)
+        ended = count if runs.finished is None else runs.finished
+        return f"about {amount(count, 'run')}{finished}; {total} ({told})", ended
     file = await look.ask(health.file_facts())
     ever = await look.ask(health.rows_ever())
     assert file is not None
     free = f", {size(file.free)} of it free for reuse" if file.free else ""
     told = ", ".join(f"{amount(count, 'row')} in {name}" for name, count in ever.items())
-    return [Finding("size", Level.NOTE, f"{size(file.bytes)}{free}: up to {told}")]
+    return f"{size(file.bytes)}{free}: up to {told}", ever.get("workflow_run", 0)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from ..model.explanation import Detail, Facts, Picture
+from ..model.explanation import Detail, Facts, Picture, Server
 from ..model.names import child_of
 from ..model.records import Step
+from ..model.schedule import slot_of
 from ..model.states import CLAIMABLE, Status, StepStatus
 from .explain_reason import more_urgent, servers_of
 from .explain_words import attempt, line, name_of, piece, prefixes, some, step_error, times, tried, when, workers_alive
@@ -31,6 +32,9 @@ def _story(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     yield "finished", when(run.finished_at) if run.finished_at else ""
     yield "deleted", _dated(run.deleted_at, run.delete_reason) if run.deleted_at else ""
     yield "parent", str(run.parent_id or "")
+    slot = slot_of(run.idempotency_key)
+    if slot is not None:
+        yield "schedule", f"{line(slot.name)}, {'asked for' if slot.is_extra else 'slot'} {when(slot.at)}"
     allowed = f"{run.max_attempts} allowed" if run.max_attempts is not None else "as many as its handler allows"
     yield "attempts", f"{tried(run)}; {allowed}" if tried(run) else ""
     yield "last error", line(run.last_error or "")
@@ -66,8 +70,8 @@ def _waits(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     waits = picture.waits.get(run.id, [])
     for wait in waits:
         yield "waits for", _wait(wait)
-    if run.open_waits > len(waits):
-        yield "waits for", f"{run.open_waits - len(waits)} more"
+    if run.waits_in_all > len(waits):
+        yield "waits for", f"{run.waits_in_all - len(waits)} more"
     unread = picture.unread.get(run.id, [])
     yield "unread signals", some(f"{line(name)} ({count})" for name, count in unread)
 
@@ -92,6 +96,10 @@ def _limits(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     yield "must end by", when(run.deadline_at) if run.deadline_at else ""
 
 
+def _load(worker: Server) -> str:
+    return f", {worker.taken} of {worker.slots} slots taken" if worker.slots else ""
+
+
 def _service(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     if run.status is Status.LEASED:
         return
@@ -99,7 +107,8 @@ def _service(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     yield "type", "" if run.is_enabled else f"{run.type} is disabled: app.enable({run.type!r}) lets it go on"
     servers = servers_of(run, picture)
     for worker in servers[:3]:
-        yield "served by", f"{line(worker.name)} ({prefixes(worker.spans)}), last seen at {when(worker.seen_at)}"
+        told = f"{line(worker.name)} ({prefixes(worker.spans)}), last seen at {when(worker.seen_at)}"
+        yield "served by", f"{told}{_load(worker)}"
     if len(servers) > 3:
         yield "served by", f"{len(servers) - 3} more"
     if not servers:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..model.explanation import Facts, Picture
-from ..model.records import Lane, Step, WorkerInfo
+from ..model.explanation import Facts, Picture, Server
+from ..model.records import Lane, Step
 from ..model.states import Reason, Status, StepKind
 
 _ENDS = {
@@ -73,16 +73,20 @@ def _not_claimed(run: Facts, picture: Picture) -> Reason:
     return Reason.OUTRANKED if more_urgent(run, picture) else Reason.DUE
 
 
-def servers_of(run: Facts, picture: Picture) -> list[WorkerInfo]:
+def servers_of(run: Facts, picture: Picture) -> list[Server]:
     """The live workers that may claim it."""
     return [worker for worker in picture.workers if worker.serves(run.type)]
 
 
 def more_urgent(run: Facts, picture: Picture) -> dict[Lane, int]:
-    """Due runs that go first wherever this one could go: priority is strict, across types too."""
+    """Due runs that go first wherever this one could go: priority is strict, across types too.
+
+    A type whose own cap is reached on a worker starts nothing there, and keeps nobody from starting.
+    """
     servers = servers_of(run, picture)
-    return {
-        lane: due
-        for lane, due in picture.lanes.items()
-        if due and lane.priority < run.priority and all(worker.serves(lane.type) for worker in servers)
-    }
+
+    def goes_first(lane: Lane) -> bool:
+        return all(worker.serves(lane.type) and worker.full_cap(lane.type) is None for worker in servers)
+
+    urgent = {lane: due for lane, due in picture.lanes.items() if due and lane.priority < run.priority}
+    return {lane: due for lane, due in urgent.items() if goes_first(lane)}

@@ -6,15 +6,28 @@ children that it waits for what each of them is doing, one level deep; what lies
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from ..model.explanation import Facts, Picture
+from ..model.explanation import Facts, Picture, Server
 from ..model.names import child_of
 from ..model.records import Step
 from ..model.states import Reason, Status, StepKind, StepStatus
 from .explain_reason import more_urgent, overdue_since, reason_of, servers_of
-from .explain_words import attempt, line, name_of, piece, some, step_error, times, tried, when, workers_alive
+from .explain_words import (
+    attempt,
+    heard_of,
+    is_quiet,
+    line,
+    name_of,
+    piece,
+    some,
+    step_error,
+    times,
+    tried,
+    when,
+    workers_alive,
+)
 
 MOST_WAITS = 3
 
@@ -51,6 +64,7 @@ def _overdue(run: Facts, picture: Picture) -> str:
 def _held(run: Facts, picture: Picture) -> str:
     because = f" ({line(run.hold_reason)})" if run.hold_reason else ""
     then = "resuming it grants one more attempt" if run.is_spent else "it goes on when resumed"
+    then += _when_resumed(run, picture)
     still = ""
     if run.lease_until is not None and run.lease_until < picture.at:
         still = f"; its lease on {line(run.leased_by or '')} ended at {when(run.lease_until)}"
@@ -59,17 +73,31 @@ def _held(run: Facts, picture: Picture) -> str:
     return f"is held since {when(run.held_at)}{because}; {then}{still}"
 
 
+def _when_resumed(run: Facts, picture: Picture) -> str:
+    """What would keep it even then."""
+    if run.status is Status.LEASED:
+        return ""
+    is_due = run.run_at is not None and run.run_at <= picture.at
+    if run.status is Status.PAUSED and not is_due:
+        awaited = _awaited(run, picture, True) or when(run.run_at)
+        return f", and then still waits for {awaited}{_obstacle(run, picture)}"
+    return f"{'' if is_due else f', not before {when(run.run_at)}'}{_obstacle(run, picture)}"
+
+
 def _running(run: Facts, picture: Picture) -> str:
     since = f" since {when(run.leased_at)}" if run.leased_at else ""
     last = picture.last.get(run.id)
     after = f", after {piece(last)}" if last else ""
-    told = f"is running on {line(run.leased_by or '')}{since}, {attempt(run)}{after}"
+    awaited = _awaited(run, picture, True) if picture.waits.get(run.id) else ""
+    how = "is held in memory by" if awaited else "is running on"
+    waits = f", and waits for {awaited}" if awaited else ""
+    told = f"{how} {line(run.leased_by or '')}{since}, {attempt(run)}{after}{waits}"
     return f"{told}; its lease lasts until {when(run.lease_until)}{_silence(run, picture)}"
 
 
 def _silence(run: Facts, picture: Picture) -> str:
     holder = picture.holders.get(run.leased_by or "")
-    if holder is None or holder.is_alive:
+    if holder is None or (holder.is_alive and not is_quiet(holder.seen_at, picture.at)):
         return ""
     if holder.stopped_at is not None:
         return f", but that worker has stopped at {when(holder.stopped_at)}"
@@ -77,17 +105,22 @@ def _silence(run: Facts, picture: Picture) -> str:
 
 
 def _expired(run: Facts, picture: Picture) -> str:
-    others = [worker for worker in picture.workers if worker.id != run.leased_by]
+    """Whether its worker lives is not known: one that does has renewed its leases."""
     back = "so the next sweep of any live worker takes it back"
-    if run.leased_by in {worker.id for worker in picture.workers}:
-        back += " unless that worker, which is alive, renews it first"
-    elif not others:
+    seen = [worker.seen_at for worker in picture.workers if worker.id == run.leased_by]
+    if seen:
+        back += f" unless that worker, last seen at {when(seen[0])}, renews it first"
+        back += "" if len(picture.workers) > 1 else "; no other worker is alive"
+    else:
         back += _nobody(picture)
     return f"was running on {line(run.leased_by or '')}; its lease ended at {when(run.lease_until)}, {back}"
 
 
 def _nobody(picture: Picture) -> str:
-    return "" if picture.workers else ", but no worker is alive"
+    if not picture.workers:
+        return ", but no worker is alive"
+    newest = max(worker.seen_at for worker in picture.workers)
+    return f", but the last that was seen of any worker was at {when(newest)}" if is_quiet(newest, picture.at) else ""
 
 
 def _waits(run: Facts, picture: Picture, is_nested: bool) -> str:
@@ -105,7 +138,7 @@ def _awaited(run: Facts, picture: Picture, is_nested: bool) -> str:
     phrases += [_child(child, picture, is_nested) for child in children[: MOST_WAITS - len(phrases)]]
     if not phrases and run.run_at is None:
         return "any signal, or the end of a child: it has no wait on record and no open child"
-    more = max(run.open_waits, len(waits)) + len(children) - len(phrases)
+    more = max(run.waits_in_all, len(waits)) + len(children) - len(phrases)
     return ", ".join(phrases) + (f" and {more} more" if more > 0 else "")
 
 
@@ -159,7 +192,23 @@ def _obstacle(run: Facts, picture: Picture) -> str:
 
 def _served(run: Facts, picture: Picture) -> str:
     """Who will claim it, and what goes first there."""
-    return f"; it is served by {some(line(one.name) for one in servers_of(run, picture))}{_queue(run, picture)}"
+    servers = servers_of(run, picture)
+    is_due = run.run_at is not None and run.run_at <= picture.at
+    room = _room(run, servers) if is_due else ""
+    return f"; it is served by {some(heard_of(one, picture.at) for one in servers)}{room}{_queue(run, picture)}"
+
+
+def _room(run: Facts, servers: Sequence[Server]) -> str:
+    """Why it could not start even if it were its turn, as far as every one of them has said so."""
+    at = when(max(one.seen_at for one in servers))
+    caps = [one.full_cap(run.type) for one in servers]
+    if all(cap is not None for cap in caps):
+        return f", where its type has a cap of {sum(filter(None, caps))}, taken at {at}"
+    if all(one.is_full for one in servers):
+        return f", where all {sum(one.slots for one in servers)} slots were taken at {at}"
+    if all(one.is_full or one.full_cap(run.type) is not None for one in servers):
+        return f", where all slots, or all that its type may have, were taken at {at}"
+    return ""
 
 
 def _queue(run: Facts, picture: Picture) -> str:

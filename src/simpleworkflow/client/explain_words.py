@@ -8,18 +8,20 @@ very long is cut.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ..model import payload
 from ..model.errors import SimpleWorkflowError
 from ..model.explanation import Facts
 from ..model.names import EVERYTHING, Span, span_of_type
-from ..model.records import Step, WorkerInfo
+from ..model.outbox import Delivery, OutboxEvent
+from ..model.records import BEAT, Step, WorkerInfo
 from ..model.states import StepKind
 from ..store.operations.explain import MOST_COUNTED
 
 LONGEST_TEXT = 2000
 MOST_NAMED = 5
+QUIET = timedelta(seconds=2 * BEAT)
 
 
 def when(instant: datetime | None) -> str:
@@ -83,6 +85,17 @@ def step_error(wait: Step) -> str:
     return line(str(told.get("message", ""))) if isinstance(told, dict) else ""
 
 
+def is_quiet(seen_at: datetime, now: datetime) -> bool:
+    """It should have said something since: perhaps it is dead."""
+    return now - seen_at > QUIET
+
+
+def heard_of(worker: WorkerInfo, now: datetime) -> str:
+    """Its name, and how long ago it was seen when that is too long."""
+    ago = f" (last seen {round((now - worker.seen_at).total_seconds())} s ago)" if is_quiet(worker.seen_at, now) else ""
+    return f"{line(worker.name)}{ago}"
+
+
 def workers_alive(workers: Sequence[WorkerInfo]) -> str:
     """Who is alive and what they serve."""
     return some(f"{line(worker.name)} serves {prefixes(worker.spans)}" for worker in workers) or "none at all"
@@ -100,3 +113,14 @@ def _prefix(span: Span) -> str:
     if span.low and span.high == span.low[:-1] + chr(ord(span.low[-1]) + 1):
         return f"{span.low}*"
     return f"{line(span.low)} to {line(span.high)}"
+
+
+def outbox_line(event: OutboxEvent) -> str:
+    """The first event of a run that has not gone out, and what it waits for."""
+    what = f"event {event.sequence} ({line(event.type)})"
+    why = f": {line(event.last_error)}" if event.last_error else ""
+    if event.status is Delivery.DEAD:
+        return f"{what} was given up after {times(event.attempt, 'attempt', 'attempts')} and holds back later ones{why}"
+    if event.status is Delivery.RETRYING:
+        return f"{what} was refused {times(event.attempt, 'time', 'times')}, next try at {when(event.due_at)}{why}"
+    return f"{what} waits to be delivered since {when(event.created_at)}"

@@ -16,9 +16,11 @@ from typing import TypeVar
 from ..clock import Clock
 from ..config import Settings
 from ..model.duration import human
+from ..model.errors import MissingMigration
 from ..model.records import WorkerInfo
 from ..store import Ledger
-from ..store.operations import workers
+from ..store.operations import health, workers
+from ..store.operations.health import Lacking
 from ..store.protocol import Operation
 
 T = TypeVar("T")
@@ -69,14 +71,35 @@ class Limits:
     space_warning: int = 1 << 30
     space_problem: int = 100 << 20
     overdue: float = 30.0
+    outbox_lag: float = 300.0
     fresh_silence: float = 3600.0
+    beat: float = 15.0
+    """Live workers say so every 10 s; of one that is later than this it is told when it was seen."""
     counted: int = 1_000
     """Runs that one count counts; more are told as "more than"."""
     looked_at: int = 20_000
     """The newest runs, among which the held ones are looked for."""
+    finished_runs: int = 100_000
+    """So many finished runs are worth a word on pruning, when nobody does it."""
 
 
 LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A worker that was heard of lately, which does not yet mean that it lives."""
+
+    worker: WorkerInfo
+    ago: float
+    """Seconds since it was last seen, by the database's clock."""
+    expired: int
+    """Leases of its that ran out and that nobody has taken back."""
+    is_doubtful: bool
+    """It missed its beat and its leases ran out: most likely dead."""
+
+
+MOST_SIGHTINGS = 1_000
 
 
 @dataclass(slots=True)
@@ -88,8 +111,19 @@ class Look:
     clock: Clock
     limits: Limits
     has_tables: bool = False
-    """Found out on the way: all of our tables are there."""
-    _alive: list[WorkerInfo] | None = field(default=None)
+    """Found out on the way: all migrations are applied, by the book."""
+    applied: frozenset[str] | None = None
+    """The applied migrations; None while that is not known."""
+    is_newer: bool = False
+    """A newer version of ours has been here."""
+    missing: tuple[str, ...] = ()
+    """Tables that the applied migrations made and that are gone."""
+    lacking: Sequence[Lacking] = ()
+    """What this role may not do."""
+    log_bytes: int = 0
+    """The length of a SQLite file's log before anything was opened, since opening and closing may change it."""
+    _last_seen: dict[str, float] | None = field(default=None)
+    _sightings: list[Sighting] | None = field(default=None)
 
     @property
     def at(self) -> str:
@@ -99,11 +133,34 @@ class Look:
     async def ask(self, operation: Operation[T]) -> T:
         return await self.ledger.look(operation, timeout=self.limits.answer)
 
+    def need(self, table: str) -> None:
+        """For checks that would not notice by themselves that a table is gone."""
+        if table in self.missing:
+            raise MissingMigration(f"{table} is missing")
+
     async def alive(self) -> list[WorkerInfo]:
-        """The workers heard of lately; asked once."""
-        if self._alive is None:
-            self._alive = await self.ask(workers.alive(silence=self.settings.worker_silence))
-        return self._alive
+        """The workers heard of lately, without those that are most likely dead."""
+        return [one.worker for one in await self.sightings() if not one.is_doubtful]
+
+    async def sightings(self) -> list[Sighting]:
+        """Every worker heard of lately; asked once."""
+        if self._sightings is None:
+            crew = await self.ask(workers.alive(silence=self.settings.worker_silence))
+            late = await self.ask(health.expired_leases(grace=0.0, limit=self.limits.counted)) if crew else []
+            expired = {one.what: one.runs for one in late}
+            ages = await self.last_seen() if crew else {}
+            self._sightings = [self._judged(one, ages.get(one.id, 0.0), expired.get(one.id, 0)) for one in crew]
+        return self._sightings
+
+    def _judged(self, worker: WorkerInfo, ago: float, expired: int) -> Sighting:
+        return Sighting(worker, ago, expired, is_doubtful=bool(expired) and ago > self.limits.beat)
+
+    async def last_seen(self) -> dict[str, float]:
+        """For how many seconds each worker on record has been silent, without those that said goodbye."""
+        if self._last_seen is None:
+            seen = await self.ask(health.silent_workers(silence=0.0, limit=MOST_SIGHTINGS))
+            self._last_seen = {one.id: one.silent for one in seen}
+        return self._last_seen
 
 
 def amount(count: int, thing: str, limit: int | None = None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from string import hexdigits
 from typing import Any, Protocol, TypeVar
@@ -12,17 +13,18 @@ from uuid import UUID
 
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidFilter, ResultTimeout, RunNotFound, StoreUnavailable
-from ..model.explanation import Explanation, Found, Picture
+from ..model.explanation import Detail, Explanation, Found, Picture
 from ..model.names import span_of_prefix
 from ..model.payload import decode
 from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
-from ..store.operations import events, explain, runs, steps, workers
+from ..store.operations import events, explain, outbox, runs, steps, workers
 from ..store.protocol import Operation
 from .asking import finishes_within
 from .base import Base
 from .explain import DEPTH
 from .explain import explain as explain_run
 from .explain_sentence import sentence
+from .explain_words import outbox_line
 from .request import RunId, aware, run_uuid, statuses
 
 log = logging.getLogger("simpleworkflow.client")
@@ -152,7 +154,9 @@ class Looking(Base):
     async def explanation(self, run_id: RunId) -> Explanation:
         """The sentence of `explain` with its reason and details, and the same for the children that are waited for."""
         wanted = run_uuid(run_id)
-        return explain_run(wanted, await self._picture(wanted, depth=DEPTH))
+        told = explain_run(wanted, await self._picture(wanted, depth=DEPTH))
+        stuck = await self._engine.run(outbox.stuck_of(wanted))
+        return replace(told, details=(*told.details, Detail("outbox", outbox_line(stuck)))) if stuck else told
 
     async def find(self, beginning: str, *, limit: int = 10) -> list[Found]:
         """The runs whose ids begin like this: 1 to 32 hexadecimal digits, dashes as you like; oldest first."""

@@ -7,7 +7,7 @@ option, so that callers can pass their own optional arguments on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 from uuid import UUID
 
@@ -125,7 +125,10 @@ def aware(name: str, instant: Any, refusal: type[InvalidInput] | type[InvalidFil
         raise refusal(f"{name} must be a datetime with a time zone, not {instant!r}")
     if instant.tzinfo is None:
         raise refusal(f"{name}={instant!r} has no time zone; write datetime(..., tzinfo=UTC)")
-    return instant
+    try:
+        return instant.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise refusal(f"{name}={instant} lies outside of the years 1 to 9999 in UTC") from None
 
 
 def statuses(status: Any) -> list[Status]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Generic, TypeVar, Unpack, overload
 from uuid import UUID
@@ -10,6 +10,8 @@ from uuid import UUID
 from ..model.duration import Duration
 from ..model.errors import InvalidInput
 from ..model.explanation import Explanation, Found
+from ..model.keeping import Age, Pruned
+from ..model.outbox import OutboxEvent, OutboxRule, OutboxStatus
 from ..model.records import (
     Count,
     Event,
@@ -22,6 +24,9 @@ from ..model.records import (
     WorkerInfo,
     WorkerState,
 )
+from ..model.schedule import Schedule
+from ..model.states import Status
+from ..runtime.pruning import BATCH
 from ..runtime.registry import Workflow
 from ..store.migrate import Applied
 from .borrowing import must_be_awaited
@@ -29,6 +34,7 @@ from .client import Client
 from .findings import Finding
 from .handle import RunHandle
 from .request import RunId, TriggerOptions
+from .schedules import Backfill
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -295,6 +301,51 @@ class SyncClient(_Blocking):
         late the most overdue run is. Without a place it only finds the newest one."""
         return self._block(self._client.pulse(after))
 
+    def outbox_status(self) -> OutboxStatus:
+        """How many events wait, are retried, stand behind others or are dead; how late the oldest is; who serves which
+        lanes. Counts stop at `most`."""
+        return self._block(self._client.outbox_status())
+
+    def outbox_events(self, run_id: RunId) -> list[OutboxEvent]:
+        """A run's events in the outbox, in order, and what became of each."""
+        return self._block(self._client.outbox_events(run_id))
+
+    def dead_events(self, *, limit: int = 100) -> list[OutboxEvent]:
+        """Events that were given up, the oldest first: each holds back the later ones of its run."""
+        return self._block(self._client.dead_events(limit=limit))
+
+    def replay_outbox(
+        self, run_id: RunId | None = None, *, since: datetime | None = None, dead: bool = False, first: int = 1
+    ) -> int:
+        """Offer events again, in their order, with attempts counted anew: says how many.
+
+        run_id: of this run, from the number `first` on, whatever became of them. since: what was published since then,
+        of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have it.
+        """
+        return self._block(self._client.replay_outbox(run_id, since=since, dead=dead, first=first))
+
+    def skip_event(
+        self, run_id: RunId, sequence: int, *, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent:
+        """Let a run's later events pass one that is dead or retried. Who, when and why stay in its row.
+
+        by: who decides so; the user and host of this process unless given. Skipping twice is fine.
+        """
+        return self._block(self._client.skip_event(run_id, sequence, reason=reason, by=by))
+
+    def outbox_rules(self) -> list[OutboxRule]:
+        """Which lifecycle events go to the outbox."""
+        return self._block(self._client.outbox_rules())
+
+    def add_outbox_rules(self, prefix: str, events: Iterable[str]) -> list[OutboxRule]:
+        """From now on these lifecycle events ("succeeded", "failed", …) of types below the prefix go to the outbox, in
+        the transaction of the move. Returns the rules that were not there yet."""
+        return self._block(self._client.add_outbox_rules(prefix, events))
+
+    def delete_outbox_rules(self, prefix: str, events: Iterable[str]) -> list[OutboxRule]:
+        """Exactly these rules, if they are there; what is in the outbox stays. Returns those that were."""
+        return self._block(self._client.delete_outbox_rules(prefix, events))
+
     def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
         return self._block(self._client.cancel(run_id, reason=reason))
@@ -329,6 +380,112 @@ class SyncClient(_Blocking):
     def enable(self, name: str, is_enabled: bool = True) -> None:
         """Allow or refuse triggers and claims of a type; runs that are under way go on."""
         self._block(self._client.enable(name, is_enabled))
+
+    def prune(
+        self,
+        *,
+        older_than: Age | None = None,
+        deleted_older_than: Age | None = None,
+        prefix: str | Iterable[str] | None = None,
+        status: Status | str | Iterable[Status | str] | None = None,
+        batch: int = BATCH,
+        dry_run: bool = False,
+        tell: Callable[[Pruned], object] | None = None,
+    ) -> Pruned:
+        """Delete finished runs for good, with their steps, events and signals; their idempotency keys are free again.
+
+        older_than: runs that ended longer ago than this; of deleted ones, those that were deleted longer ago.
+        deleted_older_than: deleted runs have this age instead; alone, only they go.
+        prefix, status: only these; everything that is finished unless given.
+        dry_run: only count what would go.
+        tell: called now and then with what has been done so far.
+
+        Without any of the first four, what the App's own keep= says. Runs whose parent is open and runs with events
+        that are not published yet stay. May be stopped at any point: what is gone is gone whole.
+        """
+        return self._block(
+            self._client.prune(
+                older_than=older_than,
+                deleted_older_than=deleted_older_than,
+                prefix=prefix,
+                status=status,
+                batch=batch,
+                dry_run=dry_run,
+                tell=tell,
+            )
+        )
+
+    def put_schedule(
+        self,
+        name: str,
+        workflow: Workflow[Any, Any] | str,
+        cron: str | None = None,
+        *,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        payload: Any = None,
+        overlap: str = "allow",
+        catch_up: str = "one",
+        window: Duration | None = None,
+    ) -> Schedule:
+        """Write a schedule down, or change the one of that name; see App.schedule for what the options mean.
+
+        A changed rhythm begins with the next slot from now on; any other change leaves the next slot as it is, and what
+        is paused stays paused. A schedule that also stands beside the code is written anew by the next worker's start.
+        """
+        return self._block(
+            self._client.put_schedule(
+                name,
+                workflow,
+                cron,
+                every=every,
+                tz=tz,
+                payload=payload,
+                overlap=overlap,
+                catch_up=catch_up,
+                window=window,
+            )
+        )
+
+    def get_schedule(self, name: str) -> Schedule:
+        """One schedule, as it stands now."""
+        return self._block(self._client.get_schedule(name))
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule, in order of their names."""
+        return self._block(self._client.schedules())
+
+    def pause_schedule(self, name: str, *, reason: str | None = None) -> Schedule:
+        """Start no slot until it is resumed. Pausing twice is fine."""
+        return self._block(self._client.pause_schedule(name, reason=reason))
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Go on. Slots that were missed meanwhile follow the schedule's catch-up policy."""
+        return self._block(self._client.resume_schedule(name))
+
+    def delete_schedule(self, name: str) -> Schedule:
+        """Forget it; its runs stay. One that stands beside the code comes back with the next worker's start."""
+        return self._block(self._client.delete_schedule(name))
+
+    def run_schedule_now(self, name: str) -> UUID:
+        """Start one run more, at once, whatever the overlap policy says; slots stay as they are. Returns its id."""
+        return self._block(self._client.run_schedule_now(name))
+
+    def backfill_schedule(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime | None = None,
+        *,
+        tell: Callable[[int, int], object] | None = None,
+    ) -> Backfill:
+        """Start every slot from `start` on and before `end` (now) that has no run yet, oldest first.
+
+        Asking again starts nothing twice, as long as the runs are kept: a slot is known by its run's idempotency key.
+        Neither the overlap policy nor a pause is minded. In chunks: when the database fails in between, some slots are
+        started, and asking again goes on. `tell` is called with how many slots are done and how many there are.
+        """
+        return self._block(self._client.backfill_schedule(name, start, end, tell=tell))
 
     @overload
     def trigger(self, workflow: Workflow[None, O], /, **options: Unpack[TriggerOptions]) -> SyncRunHandle[O]: ...

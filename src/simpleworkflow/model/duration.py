@@ -88,7 +88,9 @@ def _parse(text: str, what: str) -> float:
     if not text.strip():
         raise _refusal(what, text, "is empty")
     if _PLAIN_NUMBER.fullmatch(text):
-        raise _refusal(what, text, f'has no unit; did you mean "{text.strip()}s"?')
+        shown = text.strip() if len(text.strip()) <= _LONGEST_SHOWN else "30"
+        told = f'did you mean "{shown}s"? Minutes are "{shown}m", hours "{shown}h", days "{shown}d"'
+        raise InvalidDuration(f"{what}: {_shown(text)} has no unit; {told}")
     total, position, used = 0.0, 0, set[float]()
     while position < len(text):
         part = _PART.match(text, position)

@@ -2,6 +2,7 @@
 
     SimpleWorkflowError
     ├── InvalidName, InvalidDuration, InvalidPolicy, InvalidURL, InvalidWorkflow, InvalidFilter   (also ValueError)
+    ├── InvalidSchedule         its zone, expression, name, payload or policy cannot be (also ValueError)
     ├── PayloadError            a value that JSON storage refuses
     ├── InvalidInput            JSON that does not fit the annotated type
     ├── MissingExtra            an optional package is not installed (also ImportError)
@@ -10,7 +11,7 @@
     │   ├── StoreUnavailable    the database cannot be reached within the deadline
     │   │   └── StoreBusy       somebody's open transaction is in the way
     │   └── MissingMigration    the database has not been migrated for this version
-    ├── RunNotFound             (also LookupError)
+    ├── RunNotFound, ScheduleNotFound   (also LookupError)
     ├── AlreadyFinished         a control call came too late
     ├── IdempotencyConflict     one key, two different requests
     ├── NotRunnable             require= found nothing that could run it, or the definition is disabled
@@ -64,6 +65,10 @@ class InvalidFilter(SimpleWorkflowError, ValueError):
     """That filter cannot select runs."""
 
 
+class InvalidSchedule(SimpleWorkflowError, ValueError):
+    """That cannot be a schedule."""
+
+
 class PayloadError(SimpleWorkflowError, ValueError):
     """That value cannot be stored as JSON."""
 
@@ -103,6 +108,10 @@ class MissingMigration(StoreError):
 
 class RunNotFound(SimpleWorkflowError, LookupError):
     """There is no run with that id."""
+
+
+class ScheduleNotFound(SimpleWorkflowError, LookupError):
+    """There is no schedule of that name."""
 
 
 class AlreadyFinished(SimpleWorkflowError):

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from . import payload
+from .errors import SimpleWorkflowError
 from .records import Lane, Step, WorkerInfo
 from .states import Reason, Status
 
@@ -43,18 +45,75 @@ class Facts:
     deleted_at: datetime | None
     delete_reason: str | None
     last_error: str | None
+    idempotency_key: str | None
     is_enabled: bool
     leased_at: datetime | None
     """When the current lease began; None when its event is not there."""
     heartbeat_at: datetime | None
     steps_done: int
     open_waits: int
+    """Those on record; what a pause has said is told by `awaited`."""
+    awaited_json: str | None
+    """What the newest pause said of itself; None for runs that are not paused, or paused by somebody else."""
     before: int
     """Due runs of its type and priority that stand before it; counted only while it is due, and not for ever."""
 
     @property
     def is_spent(self) -> bool:
         return self.max_attempts is not None and self.attempt + self.crashes >= self.max_attempts
+
+    @property
+    def awaited(self) -> tuple[str, ...] | None:
+        """The places that a paused run waits at, some of them; None: whatever is on record."""
+        places = _told(self.awaited_json).get("waits_for")
+        if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+            return None
+        return tuple(places)
+
+    @property
+    def waits_in_all(self) -> int:
+        if self.awaited is None:
+            return self.open_waits
+        return max(_number(_told(self.awaited_json).get("of")), len(self.awaited))
+
+
+def _told(text: str | None) -> dict[str, Any]:
+    """What somebody wrote into a column that is there for telling; strangers may write anything."""
+    try:
+        told = payload.decode(text or "null")
+    except SimpleWorkflowError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _number(told: Any) -> int:
+    return told if isinstance(told, int) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Server(WorkerInfo):
+    """A live worker and how full it was when it was last seen."""
+
+    load_json: str | None
+
+    @property
+    def slots(self) -> int:
+        return _number(_told(self.load_json).get("slots"))
+
+    @property
+    def taken(self) -> int:
+        return _number(_told(self.load_json).get("taken"))
+
+    @property
+    def is_full(self) -> bool:
+        return 0 < self.slots <= self.taken
+
+    def full_cap(self, type: str) -> int | None:
+        """The cap of that type, when as many runs of it as it allows are under way there."""
+        caps = _told(self.load_json).get("caps")
+        told = caps.get(type) if isinstance(caps, dict) else None
+        cap, taken = map(_number, told) if isinstance(told, list) and len(told) == 2 else (0, 0)
+        return cap if 0 < cap <= taken else None
 
 
 class Holder(NamedTuple):
@@ -82,7 +141,7 @@ class Picture:
     """The children that a paused run waits for."""
     missing: set[UUID] = field(default_factory=set)
     """Children that were looked for and are not there any more."""
-    workers: list[WorkerInfo] = field(default_factory=list)
+    workers: list[Server] = field(default_factory=list)
     """Those alive."""
     holders: dict[str, Holder] = field(default_factory=dict)
     lanes: dict[Lane, int] = field(default_factory=dict)

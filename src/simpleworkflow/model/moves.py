@@ -179,6 +179,13 @@ class Pause:
     due_in: float | None
     elapsed: float
     waits: tuple[Record, ...] = ()
+    """Those that are not on record yet."""
+    awaited: tuple[str, ...] = ()
+    """All that it waits for: what is on record as open may have been given up by the code."""
+
+
+GIVEN_UP = '{"given_up":true}'
+"""What a waiting row has for an error while its execution goes on without waiting for it any more."""
 
 
 def _ending(move: str, lease: Any, elapsed: float | None, **rest: Any) -> Ending:

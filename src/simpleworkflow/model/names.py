@@ -39,13 +39,13 @@ class Span(NamedTuple):
 EVERYTHING = Span("", "\U0010ffff")
 
 
-def check_type(name: str) -> str:
-    """The name itself when it can name a workflow type; InvalidName otherwise."""
-    _check_alphabet(name, "workflow type")
+def check_type(name: str, what: str = "workflow type") -> str:
+    """The name itself when it can name a workflow type (or something named alike); InvalidName otherwise."""
+    _check_alphabet(name, what)
     if name[0] in _EDGE_FORBIDDEN:
-        raise _refusal("workflow type", name, f"starts with {name[0]!r}; start with a letter, a digit or _")
+        raise _refusal(what, name, f"starts with {name[0]!r}; start with a letter, a digit or _")
     if name[-1] in _EDGE_FORBIDDEN:
-        raise _refusal("workflow type", name, f"ends with {name[-1]!r}; end with a letter, a digit or _")
+        raise _refusal(what, name, f"ends with {name[-1]!r}; end with a letter, a digit or _")
     return name
 
 

@@ -206,6 +206,10 @@ class Definition:
     is_enabled: bool = True
 
 
+BEAT = 10.0
+"""Seconds between two announcements of a worker that is well."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """One live worker, as it announced itself; informative only, no rule depends on it."""

@@ -30,6 +30,13 @@ class Status(StrEnum):
     def is_terminal(self) -> bool:
         return self in TERMINAL
 
+    @property
+    def already(self) -> str:
+        """How a sentence says that a run has ended so: "run X was already cancelled"."""
+        if self is Status.CANCELLED:
+            return "was already cancelled"
+        return f"has already {self.replace('_', ' ')}"
+
 
 OPEN = frozenset({Status.PENDING, Status.LEASED, Status.PAUSED})
 TERMINAL = frozenset(Status) - OPEN

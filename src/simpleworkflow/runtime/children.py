@@ -140,7 +140,8 @@ class Children(Steps):
             if self._stage.post.wakes != before:
                 continue  # something ended while we looked; it may have been this child
             waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
-            await self._wait(record=None if known else waiting, duration=None, child_id=child_id)
+            is_known = known is not None
+            await self._wait(step_id, record=waiting, is_known=is_known, duration=None, child_id=child_id)
 
 
 def _brief(error: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidWorkflow
 from ..model.records import Lease
+from ..model.schedule import ScheduledSlot, slot_of
 from . import tracing
 from .branches import IN_STEP
 from .labels import about
@@ -97,6 +98,11 @@ class _Identity:
     @property
     def idempotency_key(self) -> str | None:
         return self._stage.lease.idempotency_key
+
+    @property
+    def schedule(self) -> ScheduledSlot | None:
+        """The schedule and the slot that this run was started for; None when something else started it."""
+        return slot_of(self._stage.lease.idempotency_key)
 
     def is_cancelled(self) -> bool:
         """Whether this execution should stop: cancelled, lost, out of time, or the worker is shutting down."""

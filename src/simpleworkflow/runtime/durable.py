@@ -69,7 +69,7 @@ class Durable(Races):
             return
         left = duration if known is None else self._left(known)
         waiting = self._record(step_id, StepKind.SLEEP, StepStatus.WAITING, due_in=left)
-        await self._pass_time(left, record=waiting if known is None else None)
+        await self._pass_time(step_id, left, record=waiting, is_known=known is not None)
         await self._write(self._record(step_id, StepKind.SLEEP, StepStatus.SUCCEEDED, due_in=0.0))
 
     # Signals.
@@ -97,7 +97,8 @@ class Durable(Races):
         signal = self._stage.post.take(name)
         if signal is None and (left is None or left > 0):
             waiting = self._record(step_id, StepKind.SIGNAL, StepStatus.WAITING, due_in=left)
-            signal = await self._wait(record=None if known else waiting, duration=left, signal=name)
+            is_known = known is not None
+            signal = await self._wait(step_id, record=waiting, is_known=is_known, duration=left, signal=name)
         if signal is None:
             await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, due_in=0.0))
             raise SignalTimeout(told, step_id=step_id)

@@ -24,6 +24,12 @@ class Hint(StrEnum):
     CONTROL = "control"
     """A leased run was cancelled, held or deleted: owners look at their leases."""
 
+    OUTBOX = "outbox"
+    """A run has emitted an event: whoever takes events to others may look. Ends and other news of runs wake it too."""
+
+    SCHEDULES = "schedules"
+    """A schedule was written or resumed: its next slot may come sooner than anybody expects."""
+
     CHANGED = "changed"
     """Something committed, or news may have been missed: look at everything."""
 

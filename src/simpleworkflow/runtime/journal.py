@@ -213,6 +213,8 @@ class Journal:
                     kinds.update((Hint.CONTROL, Hint.READY))
             elif isinstance(entry, Record) and entry.child is not None:
                 kinds.add(Hint.READY)
+            elif isinstance(entry, Record) and entry.emits is not None:
+                kinds.add(Hint.OUTBOX)
         for kind in kinds:
             self._hinter.tell(kind)
 

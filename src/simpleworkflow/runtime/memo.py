@@ -186,14 +186,21 @@ class Memo:
             return 0.0
         return max((known.due_at - self._stage.now()).total_seconds(), 0.0)
 
-    async def _pass_time(self, left: float, *, record: Record | None) -> None:
+    async def _pass_time(self, step_id: str, left: float, *, record: Record | None, is_known: bool) -> None:
         if left < IN_MEMORY:
             await self._stage.nap(left)
         else:
-            await self._wait(record=record, duration=left)
+            await self._wait(step_id, record=record, is_known=is_known, duration=left)
 
     async def _wait(
-        self, *, record: Record | None, duration: float | None, signal: str | None = None, child_id: UUID | None = None
+        self,
+        step_id: str,
+        *,
+        record: Record | None,
+        is_known: bool,
+        duration: float | None,
+        signal: str | None = None,
+        child_id: UUID | None = None,
     ) -> Any:
         """Block this branch; the run may be unwound meanwhile, and then this never returns.
 
@@ -202,7 +209,7 @@ class Memo:
         stage = self._stage
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         due = None if duration is None else stage.clock.passed() + duration
-        wait = Wait(future, record=record, due=due, signal=signal, child_id=child_id)
+        wait = Wait(future, step_id, record=record, is_known=is_known, due=due, signal=signal, child_id=child_id)
         timers = [] if duration is None else [stage.call_later(duration, lambda: resolve(future))]
         if record is not None:
             timers.append(stage.call_later(IN_MEMORY, lambda: stage.keep(wait)))
@@ -214,6 +221,7 @@ class Memo:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and isinstance(future.result(), Signal):
                 stage.post.give_back(future.result())
+            stage.give_up(wait)
             raise
         finally:
             stage.waits.pop(wait, None)

@@ -34,6 +34,8 @@ MOST_ATTEMPTS = 10
 ENDS = "succeed", "fail", "overrun"
 PAUSE, RELEASE = "pause", "release"
 """Moves that are counted without an Ending to tell their names."""
+STARTED, SKIPPED = "started", "skipped"
+"""What becomes of a schedule's slot."""
 _SECOND = timedelta(seconds=1)
 
 P = ParamSpec("P")
@@ -108,6 +110,14 @@ class Meter:
         self.flush_errors: Counter[str] = Counter()
         self.swept: Counter[tuple[str, Status]] = Counter()
         """By type and status: runs of other workers, or of nobody, that the sweep moved there."""
+        self.pruned: Counter[tuple[str, Status]] = Counter()
+        """By type and status: finished runs that this worker has removed, being older than their App keeps them."""
+        self.pruned_at: float | None = None
+        """When this worker last came to the end of a pass over all runs."""
+        self.slots: Counter[tuple[str, str]] = Counter()
+        """By type and outcome: slots of schedules that this worker has started or skipped."""
+        self.slot_lateness: dict[str, Histogram] = {}
+        """By type: from a slot until its run was started."""
         self.loop_lag = Histogram(LATENCIES)
         self.unwritten: Callable[[], int] = int
         """How many entries of the journal are not durable yet."""
@@ -190,3 +200,11 @@ class Meter:
     def gave_back(self, leases: Sequence[Lease]) -> None:
         """Claimed, but never among the leases that `lease_of` knows."""
         self.unexecuted.update((lease.type, RELEASE) for lease in leases)
+
+    @harmless
+    def scheduled(self, fired: Iterable[tuple[str, list[float], int]]) -> None:
+        """Slots of schedules, by type: how late each was started, and how many were skipped."""
+        for type, lateness, skipped in fired:
+            self.slots[type, STARTED] += len(lateness)
+            self.slots[type, SKIPPED] += skipped
+            self.slot_lateness.setdefault(type, Histogram(LATENCIES)).observe_all(lateness)

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidInput, InvalidPolicy, InvalidWorkflow, PayloadError, PermanentError
+from ..model.errors import (
+    InvalidInput,
+    InvalidPolicy,
+    InvalidSchedule,
+    InvalidWorkflow,
+    PayloadError,
+    PermanentError,
+)
 from ..model.names import check_type
+from ..model.outbox import OutboxRule
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
+from ..model.schedule import NewSchedule
 from .context import Context, SyncContext
 
 I = TypeVar("I")  # noqa: E741 - input and output
@@ -250,6 +259,9 @@ class Registry:
 
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[Any, Any]] = {}
+        self._schedules: dict[str, NewSchedule] = {}
+        self.outbox_rules: list[OutboxRule] = []
+        """Which lifecycle events go to the outbox; a worker tells the database when it starts."""
 
     def add(self, workflow: Workflow[Any, Any]) -> None:
         known = self._workflows.get(workflow.name)
@@ -266,6 +278,18 @@ class Registry:
 
     def find(self, name: str) -> Workflow[Any, Any] | None:
         return self._workflows.get(name)
+
+    def add_schedule(self, schedule: NewSchedule) -> None:
+        if schedule.name in self._schedules:
+            raise InvalidSchedule(
+                f"there are two schedules of the name {schedule.name}; give each its own: @app.schedule(..., name=)"
+            )
+        self._schedules[schedule.name] = schedule
+
+    def schedules_of(self, workflows: Iterable[Workflow[Any, Any]]) -> list[NewSchedule]:
+        """The schedules that stand beside these workflows."""
+        types = {workflow.name for workflow in workflows}
+        return [schedule for schedule in self._schedules.values() if schedule.type in types]
 
     def served(self) -> Iterator[Workflow[Any, Any]]:
         """The workflows that have a handler here."""

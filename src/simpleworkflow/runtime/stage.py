@@ -22,7 +22,7 @@ from uuid import UUID
 
 from ..clock import Clock, Timer
 from ..model.errors import ExecutionStopped
-from ..model.moves import Outcome, Pause, Record
+from ..model.moves import GIVEN_UP, Outcome, Pause, Record
 from ..model.records import History, Lease, Run
 from . import tracing
 from .branches import Body, Branch
@@ -205,10 +205,20 @@ class Stage(ABC):
 
     def keep(self, wait: Wait) -> None:
         """Put a wait on record while the run stays resident."""
-        if wait.record is None or self.is_over:
+        if wait.record is None or wait.is_told or self.is_over:
             return
-        record, wait.record = replace(wait.record, due_in=self.left(wait)), None
+        # A row of an earlier execution tells again who waits; that is no progress which would clear a suspect.
+        clears = wait.record.clears_suspicion and not wait.is_known
+        record = replace(wait.record, due_in=self.left(wait), clears_suspicion=clears)
+        wait.is_told = wait.is_known = True
         self.kept[record.step_id] = record
+        self.write(record).add_done_callback(self._kept)
+
+    def give_up(self, wait: Wait) -> None:
+        """Code that goes on has stopped waiting: a row that says otherwise would mislead whoever asks."""
+        if wait.record is None or not wait.is_told or self.is_over:
+            return
+        record = replace(wait.record, due_in=None, clears_suspicion=False, error=GIVEN_UP)
         self.write(record).add_done_callback(self._kept)
 
     def _kept(self, entry: asyncio.Future[Outcome]) -> None:
@@ -248,9 +258,11 @@ class Stage(ABC):
         """Made when the code is unwound: however long that took, what is due is due when it was."""
         assert self._suspended is not None
         wakes, waits = self._suspended
-        records = tuple(replace(w.record, due_in=self.left(w)) for w in waits if w.record is not None)
+        new = [(wait, wait.record) for wait in waits if wait.record is not None and not wait.is_known]
+        records = tuple(replace(record, due_in=self.left(wait)) for wait, record in new)
         due = soonest(self.left(wait) for wait in waits)
-        return Pause(self.lease.id, self.lease.epoch, wakes, due, self.elapsed, records)
+        awaited = tuple(wait.step_id for wait in waits)
+        return Pause(self.lease.id, self.lease.epoch, wakes, due, self.elapsed, records, awaited)
 
     @abstractmethod
     def only_waits(self) -> bool:

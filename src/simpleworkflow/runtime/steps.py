@@ -60,7 +60,7 @@ class Steps(Memo):
             if known.status is StepStatus.FAILED:
                 raise StepFailed.recorded(call.name, step_id, known.error_json)
             attempt = known.attempt
-            await self._pass_time(self._left(known), record=None)
+            await self._pass_time(step_id, self._left(known), record=None, is_known=True)
         while True:
             started = self._stage.clock.passed()
             try:
@@ -119,7 +119,7 @@ class Steps(Memo):
                 await asyncio.wait({straggler})
             finally:
                 self._stage.end_work()
-        await self._pass_time(delay, record=None)
+        await self._pass_time(step_id, delay, record=None, is_known=True)
 
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
         stage, limited = self._stage, call.options.timeout is not None

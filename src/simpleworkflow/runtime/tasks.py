@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ..model.failure import failed_steps
 from .branches import BRANCH, IN_STEP, branch_of_new_task
+
+log = logging.getLogger("simpleworkflow.tasks")
 
 
 class Owner(Protocol):
@@ -51,6 +54,17 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         return task
 
     loop.set_task_factory(factory)
+    if loop.get_exception_handler() is None:
+        loop.set_exception_handler(_tell_without_texts)
+
+
+def _tell_without_texts(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What nobody caught in this loop, mostly the error of a task that workflow code has left behind. Its text may hold
+    somebody's data, so it is for DEBUG."""
+    error = context.get("exception")
+    what = str(context.get("message") or "something went wrong in the worker's loop")
+    log.error("%s%s", what, f": {type(error).__name__}" if error is not None else "")
+    log.debug("%s", what, exc_info=error)
 
 
 async def _contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:

@@ -34,20 +34,27 @@ def resolve(future: asyncio.Future[Any]) -> None:
 class Wait:
     """One durable wait of one branch."""
 
-    __slots__ = ("child_id", "due", "future", "record", "signal")
+    __slots__ = ("child_id", "due", "future", "is_known", "is_told", "record", "signal", "step_id")
 
     def __init__(
         self,
         future: asyncio.Future[Any],
+        step_id: str,
         *,
         record: Record | None,
+        is_known: bool,
         due: float | None,
         signal: str | None = None,
         child_id: UUID | None = None,
     ) -> None:
         self.future = future
+        self.step_id = step_id
         self.record = record
-        """The waiting row to write with a pause; None when one is on record already."""
+        """The waiting row; None when whoever waits has written one of its own."""
+        self.is_known = is_known
+        """There is a row already: it need not be written with a pause."""
+        self.is_told = False
+        """The row says that this very execution waits."""
         self.due = due
         """By the clock of the execution; None: only an event ends it."""
         self.signal = signal

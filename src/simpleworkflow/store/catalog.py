@@ -73,7 +73,7 @@ def _load(dialect: str) -> tuple[dict[str, _Source], dict[str, str]]:
     portable = [n for n in names if n.count(".") == 1]
     overrides = [n for n in names if n.split(".")[1:-1] == [dialect]]
     for file in portable + overrides:
-        for source in _parse((folder / file).read_text(), file):
+        for source in _parse((folder / file).read_text(encoding="utf-8"), file):
             if source.name.startswith("{"):
                 fragments[source.name.strip("{}")] = source.body
                 continue

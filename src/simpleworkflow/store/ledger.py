@@ -6,6 +6,8 @@ another event loop: the renewer's thread, an embedded worker, a forked child.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -77,17 +79,41 @@ class Ledger:
         return migrate.migrations(self.url.dialect, self.url.schema)
 
     async def migrate_up(self) -> list[Migration]:
-        return await self._driver.run(migrate.up(self._known()), timeout=300)
+        try:
+            return await self._driver.run(migrate.up(self._known()), timeout=300)
+        except MissingMigration as error:
+            raise migrate.foreign_book(error, self.url) or error from None
 
     async def migrate_down(self, count: int = 1) -> list[Migration]:
         self._checked = False
-        return await self._driver.run(migrate.down(self._known(), count), timeout=300)
+        if await self._is_untouched():
+            return []
+        try:
+            return await self._driver.run(migrate.down(self._known(), count), timeout=300)
+        except MissingMigration as error:
+            if (foreign := migrate.foreign_book(error, self.url)) is not None:
+                raise foreign from None
+            return []
 
     async def migration_status(self, *, timeout: float | None = None) -> list[Applied]:
+        """Which migrations are applied; a look, so no file is made and none of another program is touched."""
+        if await self._is_untouched():
+            return [Applied(m.version, m.name, None) for m in self._known()]
         try:
             return await self._driver.run(migrate.status(self._known()), timeout=timeout)
         except MissingMigration:
             return [Applied(m.version, m.name, None) for m in self._known()]
+
+    async def _is_untouched(self) -> bool:
+        """Whether this is a file that is not there, or that we have never migrated: opening it would change it."""
+        if self.url.dialect != "sqlite" or self.url.target == MEMORY:
+            return False
+        from .drivers.sqlite_look import has_our_tables
+
+        def look(path: str) -> bool:
+            return not os.path.exists(path) or not has_our_tables(path)
+
+        return await asyncio.to_thread(look, self.url.target)
 
     async def hint(self, kind: str) -> None:
         await self._driver.hint(kind)

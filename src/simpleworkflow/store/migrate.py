@@ -16,6 +16,7 @@ from importlib.resources import files
 from ..model.errors import MissingMigration, StoreError
 from .catalog import place
 from .protocol import Script, Steps, query, reading, transaction
+from .url import DatabaseURL
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def migrations(dialect: str, schema: str) -> tuple[Migration, ...]:
         match = re.fullmatch(r"(\d+)_(\w+)\.sql", entry.name)
         if match is None:
             raise StoreError(f"{entry.name} is not a migration file; name it NNNN_what_it_does.sql")
-        up, down = _sections(place(entry.read_text(), dialect, schema), entry.name)
+        up, down = _sections(place(entry.read_text(encoding="utf-8"), dialect, schema), entry.name)
         found.append(Migration(match[1], match[2], up, down))
     return tuple(found)
 
@@ -70,8 +71,9 @@ def up(known: tuple[Migration, ...]) -> Steps[list[Migration]]:
 
 @transaction
 def down(known: tuple[Migration, ...], count: int) -> Steps[list[Migration]]:
-    """Take back the newest `count` migrations."""
-    applied = yield from _open_book()
+    """Take back the newest `count` migrations. Where there is no book there is nothing to take back, nor to create."""
+    yield query("lock_schema")
+    applied = yield from _read_book()
     return (yield from _take_back(known, applied, count))
 
 
@@ -118,7 +120,22 @@ def _open_book() -> Steps[dict[str, str]]:
     yield query("lock_schema")
     yield query("create_schema")
     yield query("create_migrations")
+    return (yield from _read_book())
+
+
+def _read_book() -> Steps[dict[str, str]]:
     return {row["version"]: row["checksum"] for row in (yield query("applied_migrations"))}
+
+
+def foreign_book(error: MissingMigration, url: DatabaseURL) -> StoreError | None:
+    """What is wrong when the book is there but lacks what ours has: another program keeps it. Otherwise None."""
+    if "m.checksum" not in str(error):
+        return None
+    way_out = "a file of its own" if url.dialect == "sqlite" else "another schema (?schema=jobs) or another database"
+    return StoreError(
+        f"{url} has a table schema_migrations that another program keeps (dbmate and Rails call theirs so); nothing "
+        f"was changed. simpleworkflow cannot share it; use {way_out}"
+    )
 
 
 @reading

@@ -190,7 +190,7 @@ class env:  # noqa: N801 - reads as a function: `async with env(app) as env`
         with ExitStack() as stack:
             stack.enter_context(self._app.elsewhere(":memory:", clock=self._clock))
             stack.callback(self._app.sync.close)
-            worker = stack.enter_context(self._app.worker())
+            worker = stack.enter_context(self._app.worker(schedules=False))
             stubs = stack.enter_context(ExitStack())
             self._stack = stack.pop_all()
             return Env(self._app, self._clock, worker, stubs)

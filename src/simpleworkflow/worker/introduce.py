@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from ..model.errors import StoreUnavailable
+from ..model.outbox import OutboxRule
 from ..store import Ledger
-from ..store.operations import workers
+from ..store.operations import outbox_lanes, workers
 from .claim import Claimer
 from .loop import pause_unless
 from .process import Identity
@@ -15,11 +17,14 @@ from .process import Identity
 log = logging.getLogger("simpleworkflow.worker")
 
 
-async def introduce(ledger: Ledger, claimer: Claimer, me: Identity, stopping: asyncio.Event) -> None:
+async def introduce(
+    ledger: Ledger, claimer: Claimer, me: Identity, stopping: asyncio.Event, rules: Sequence[OutboxRule] = ()
+) -> None:
     """Tell the database what is served here; a worker may start before its database."""
     while not stopping.is_set():
         try:
             await ledger.run(workers.define([w.definition for w in claimer.routed()]))
+            await ledger.run(outbox_lanes.add_rules(rules))
             await ledger.run(workers.announce(me.id, me.name, me.host, me.pid, claimer.spans()))
             return
         except StoreUnavailable as error:

@@ -77,6 +77,16 @@ FAMILIES: dict[str, Family] = {
     "workflow_run_swept_total": Family(
         "counter", _TYPE_STATUS, "Runs that the sweep took from dead workers or ended overdue, by the status it gave"
     ),
+    "workflow_run_pruned_total": Family(
+        "counter", _TYPE_STATUS, "Finished runs removed because they were older than their App keeps them"
+    ),
+    "workflow_prune_last_pass_timestamp": Family(
+        "gauge", _WORKER, "Unix time at which this worker last finished a pass of pruning"
+    ),
+    "workflow_schedule_slot_total": Family(
+        "counter", ("workflow_type", "worker_id", "outcome"), "Slots of schedules that were started or skipped here"
+    ),
+    "workflow_schedule_lateness_seconds": Family("histogram", _TYPE, "From a schedule's slot to the start of its run"),
     "workflow_step_total": Family("counter", _TYPE_STATUS, "Attempts of steps on record, by outcome"),
     "workflow_step_duration_seconds": Family("histogram", _TYPE_STATUS, "How long attempts of steps took"),
     "workflow_worker_claim_duration_seconds": Family("histogram", _WORKER, "How long claims took"),
@@ -99,6 +109,12 @@ FAMILIES: dict[str, Family] = {
         "gauge", ("workflow_type",), "How long the oldest due run has waited to be claimed"
     ),
     "workflow_run_overdue": Family("gauge", (), "Open runs past their deadline that no sweep has ended yet"),
+    "workflow_outbox_events": Family(
+        "gauge", ("status",), "Events that have not gone out: waiting, retrying, behind a stuck one of their run, dead"
+    ),
+    "workflow_outbox_lag_seconds": Family(
+        "gauge", (), "How long the oldest event that can still be delivered has waited"
+    ),
     "workflow_database_up": Family("gauge", (), "1 when the queue could be read"),
     "workflow_database_read_seconds": Family("gauge", (), "How long reading the queue took"),
 }
@@ -116,6 +132,7 @@ def read(meter: Meter, name: str, vitals: Callable[[], Vitals], reading: Reading
     """Everything there is to tell at this moment. Called from another thread than the one that counts."""
     yield from _runs(meter, name)
     yield from _steps(meter, name)
+    yield from _schedules(meter, name)
     yield from _worker(meter, name, vitals())
     yield from _journal(meter, name)
     yield from _queue(reading)
@@ -146,6 +163,9 @@ def _runs(meter: Meter, me: str) -> Iterator[Sample]:
         if status.is_terminal:
             _add(completed, (type, status), count)
 
+    for (type, status), count in dict(meter.pruned).items():
+        yield Sample("workflow_run_pruned_total", (type, me, status), count)
+
     for type, count in dict(meter.claimed_runs).items():
         yield Sample("workflow_run_claimed_total", (type, me), count)
     for (type, status), count in completed.items():
@@ -169,6 +189,13 @@ def _steps(meter: Meter, me: str) -> Iterator[Sample]:
         yield Sample("workflow_step_duration_seconds", (type, me, status), histogram)
 
 
+def _schedules(meter: Meter, me: str) -> Iterator[Sample]:
+    for (type, outcome), count in dict(meter.slots).items():
+        yield Sample("workflow_schedule_slot_total", (type, me, outcome), count)
+    for type, histogram in dict(meter.slot_lateness).items():
+        yield Sample("workflow_schedule_lateness_seconds", (type, me), histogram)
+
+
 def _worker(meter: Meter, me: str, vitals: Vitals) -> Iterator[Sample]:
     now = monotonic()
     yield Sample("workflow_worker_poll_cycle_total", (me,), meter.polls)
@@ -178,6 +205,9 @@ def _worker(meter: Meter, me: str, vitals: Vitals) -> Iterator[Sample]:
     if meter.polled_at is not None:
         wall = SystemClock().wall() / 1_000_000
         yield Sample("workflow_worker_last_poll_timestamp", (me,), wall - (now - meter.polled_at))
+    if meter.pruned_at is not None:
+        wall = SystemClock().wall() / 1_000_000
+        yield Sample("workflow_prune_last_pass_timestamp", (me,), wall - (now - meter.pruned_at))
     yield Sample("workflow_worker_claim_duration_seconds", (me,), meter.claims)
     yield Sample("workflow_worker_loop_lag_seconds", (me,), meter.loop_lag)
     yield Sample("workflow_worker_slots", (me,), vitals.slots)
@@ -207,6 +237,9 @@ def _queue(reading: Reading) -> Iterator[Sample]:
         yield Sample("workflow_run_late", (type,), depth.late.get(type, 0))
         yield Sample("workflow_run_oldest_due_age_seconds", (type,), depth.oldest.get(type, 0.0))
     yield Sample("workflow_run_overdue", (), depth.overdue)
+    for delivery, count in depth.outbox.items():
+        yield Sample("workflow_outbox_events", (delivery,), count)
+    yield Sample("workflow_outbox_lag_seconds", (), depth.outbox_lag)
 
 
 def _types(places: Iterable[tuple[str, Status]]) -> list[str]:

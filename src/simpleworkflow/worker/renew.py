@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from ..clock import monotonic
 from ..model import moves
 from ..model.names import Span
-from ..model.records import Renewal
+from ..model.records import BEAT, Renewal
 from ..store import Ledger
 from ..store.operations import leases, workers
 from .holdings import Holdings
@@ -24,7 +24,7 @@ from .process import Identity
 
 log = logging.getLogger("simpleworkflow.renew")
 
-ANNOUNCE_EVERY = 10.0
+ANNOUNCE_EVERY = BEAT
 LOOK_PAUSE = 0.02
 
 
@@ -36,6 +36,7 @@ class Renewer(threading.Thread):
         *,
         identity: Identity,
         spans: Callable[[], Sequence[Span]],
+        load: Callable[[], Mapping[str, object]],
         every: float,
         tell: Callable[[list[Renewal]], None],
     ) -> None:
@@ -44,18 +45,25 @@ class Renewer(threading.Thread):
         self._holdings = holdings
         self._identity = identity
         self._spans = spans
+        self._load = load
         self._every = every
         self._tell = tell
         self._loop = asyncio.new_event_loop()
         self._strangers: set[tuple[UUID, int]] = set()
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._withdrawing = asyncio.Event()
 
     # Called from the worker's loop.
 
     def look(self) -> None:
         """Someone may have cancelled or held one of our runs."""
         self._call(self._look.set)
+
+    def withdraw(self) -> None:
+        """The worker claims nothing more: nobody shall count on it from now on, however long its runs take to end."""
+        self._spans = tuple
+        self._call(self._withdrawing.set)
 
     def stop(self) -> None:
         self._call(self._stopping.set)
@@ -81,6 +89,7 @@ class Renewer(threading.Thread):
             forever("announcement", ANNOUNCE_EVERY, self._announce, self._stopping),
             forever("reconciliation", self._every * 2, self._reconcile, self._stopping),
             self._watch(),
+            self._say_that_it_withdraws(),
         ]
         tasks = [self._loop.create_task(role) for role in roles]
         await self._stopping.wait()
@@ -121,7 +130,14 @@ class Renewer(threading.Thread):
 
     async def _announce(self) -> None:
         me = self._identity
-        await self._ledger.run(workers.announce(me.id, me.name, me.host, me.pid, self._spans()))
+        await self._ledger.run(workers.announce(me.id, me.name, me.host, me.pid, self._spans(), self._load()))
+
+    async def _say_that_it_withdraws(self) -> None:
+        await self._withdrawing.wait()
+        try:
+            await self._announce()
+        except Exception as error:
+            log.debug("could not withdraw: %s", error)  # the next announcement says so too
 
     async def _reconcile(self) -> None:
         """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""

@@ -64,7 +64,7 @@ class Slots:
         present = len(self._executions)
         if present < self._concurrency:
             return self._concurrency - present  # at least; who is resident is counted when it matters
-        resident = sum(execution.is_resident for execution in self._executions.values())
+        resident = sum(execution.is_resident for execution in list(self._executions.values()))
         return min(self._concurrency - present + resident, MOST_RESIDENT * self._concurrency - present)
 
     def make_room(self) -> None:
@@ -79,6 +79,12 @@ class Slots:
         busy = self._by_type + Counter(lease.type for lease in taken)
         capped = ((w.name, w.concurrency) for w in workflows if w.concurrency is not None)
         return {name: max(cap - busy[name], 0) for name, cap in capped}
+
+    def load(self, workflows: Iterable[Workflow[Any, Any]]) -> dict[str, object]:
+        """How full it is, for people who ask; any thread may look."""
+        caps = {w.name: [w.concurrency, self._by_type[w.name]] for w in workflows if w.concurrency is not None}
+        told: dict[str, object] = {"slots": self._concurrency, "taken": self._concurrency - max(self.free, 0)}
+        return told | {"caps": caps} if caps else told
 
     def find(self, run_id: UUID, epoch: int) -> Execution | None:
         return self._executions.get((run_id, epoch))

@@ -7,22 +7,42 @@ running user code. Type-blind and bounded: a batch of runs that nobody here can 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from ..clock import monotonic
+from ..config import Settings
 from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import leases, workers
 from ..store.operations.queue_depth import types_of
+from .loop import forever
 from .process import is_dead
 
 log = logging.getLogger("simpleworkflow.sweep")
 
 BATCH = 500
 FORGET_AFTER = 7 * 24 * 3600.0
+
+
+def sweeping(
+    ledger: Ledger,
+    settings: Settings,
+    stopping: asyncio.Event,
+    on_found: Callable[[], None],
+    me: str,
+    meter: Meter | None,
+) -> list[asyncio.Task[None]]:
+    """The role at work, until it is told to stop."""
+    sweeper = Sweeper(ledger, on_found, me=me, every=settings.sweep_every, grace=settings.lease / 2, meter=meter)
+    loop = asyncio.get_running_loop()
+    return [
+        loop.create_task(forever("sweep", settings.sweep_every, sweeper.sweep, stopping)),
+        loop.create_task(forever("look-around", settings.local_check_every, sweeper.look_around, stopping)),
+    ]
 
 
 class Sweeper:

@@ -37,13 +37,16 @@ from .handback import hand_back, hand_back_strangers, hasten_undo, hold_refused,
 from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
-from .loop import forever, pause_unless
+from .loop import pause_unless
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .process import own_identity
+from .prune import pruning
+from .relay_role import RelayRole
 from .renew import Renewer
+from .schedule import Scheduler
 from .slots import Key, Slots, key_of
-from .sweep import Sweeper
+from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -61,6 +64,9 @@ class Worker:
         self._settings = settings
         self._clock = ledger.clock
         self._process_ends = options.process_ends
+        self._keep = options.keep
+        self._with_schedules = options.schedules
+        self._relay = RelayRole(options.sink, options.relay, self.identity.id)
         self._slots = Slots(settings.concurrency)
         self._going: set[asyncio.Task[None]] = set()
         self._holdings = Holdings()
@@ -120,34 +126,29 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        capacity = max(1000, 4 * self._settings.concurrency)
-        self._journal = Journal(self._ledger, self._hinter, capacity=capacity, meter=self._meter)
+        self._journal = Journal(self._ledger, self._hinter, capacity=max(1000, 4 * threads), meter=self._meter)
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
             identity=self.identity,
             spans=self._claimer.spans,
+            load=lambda: self._slots.load(self._claimer.routed()),
             every=self._shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )
         self._services = self._make_services()
         self._intake = self._make_intake()
-        await introduce(self._ledger, self._claimer, self.identity, self._stopping)
+        await introduce(self._ledger, self._claimer, self.identity, self._stopping, self._registry.outbox_rules)
+        own = self._registry.schedules_of(self._claimer.routed()) if self._with_schedules else None
+        self._scheduler = Scheduler(self._ledger, self._hinter, self._settings, own, self._look, self._meter)
+        await self._scheduler.introduce(self._stopping)
         self._renewer.start()
-        sweeper = Sweeper(
-            self._ledger,
-            self._look,
-            me=self.identity.id,
-            every=self._settings.sweep_every,
-            grace=self._settings.lease / 2,
-            meter=self._meter,
-        )
         roles = [
-            loop.create_task(forever("sweep", self._settings.sweep_every, sweeper.sweep, self._stopping)),
-            loop.create_task(
-                forever("look-around", self._settings.local_check_every, sweeper.look_around, self._stopping)
-            ),
+            *sweeping(self._ledger, self._settings, self._stopping, self._look, self.identity.id, self._meter),
             loop.create_task(self._ledger.listen(self._hear)),
+            *self._relay.start(self._ledger, self._stopping),
+            *self._scheduler.start(self._stopping, self.identity.host),
+            *pruning(self._ledger, self._keep, self._settings, self._stopping, self.identity.id, self._meter),
         ]
         self.ready.set()
         log.info("worker %s is ready", self.identity.id, extra={"worker": self.identity.id})
@@ -191,8 +192,7 @@ class Worker:
         return about(lease, worker=self.identity.id)
 
     def _shortest_lease(self) -> float:
-        own = [w.lease for w in self._claimer.routed() if w.lease is not None]
-        return min([self._settings.lease, *own])
+        return min([self._settings.lease, *(w.lease for w in self._claimer.routed() if w.lease is not None)])
 
     def _give_back(self, lease: Lease, delay: float) -> None:
         self._settle(lease, moves.release(lease, elapsed=None, delay=delay))
@@ -329,6 +329,8 @@ class Worker:
         return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
 
     def _hear(self, kind: str) -> None:
+        self._scheduler.hear(kind)
+        self._relay.look()
         if kind in {Hint.READY, Hint.CHANGED}:
             self._look()
         if kind in {Hint.CONTROL, Hint.CHANGED} and len(self._holdings):
@@ -355,7 +357,9 @@ class Worker:
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
         told = "worker %s stops; %d runs are under way"
         log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
+        self._renewer.withdraw()
         await self._drain()
+        await self._relay.end(STOP_GRACE)
         for execution in self._slots:
             execution.stop(Stop.DRAIN)
         await pause_unless(self._slots.empty, STOP_GRACE)

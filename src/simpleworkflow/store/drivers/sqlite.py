@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -30,6 +31,7 @@ from ..catalog import Statement, statements
 from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..url import MEMORY
 from .fork import GATE
+from .sqlite_look import keeping_the_log
 from .sqlite_values import bind, converter, read_row
 
 T = TypeVar("T")
@@ -152,6 +154,7 @@ class _Engine:
         self._converters: dict[str, list[tuple[str, Callable[[Any], Any] | None]]] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._checkpoint_after = 0.0
+        self._has_written = False
 
     @classmethod
     def share(cls, path: str) -> _Engine:
@@ -200,12 +203,13 @@ class _Engine:
             if self.users > 0:
                 return
             self._shared.pop((os.getpid(), self.path), None)
-        if self.path != MEMORY and self._connections:  # a file that nobody has opened is not to be made now
-            self._writer.submit(GATE.through, self._checkpoint, 1.0)
+        self._writer.submit(GATE.through, self._checkpoint_at_the_end)
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
-        for connection in self._connections:
-            connection.close()
+        only_looked = self._connections and self.path != MEMORY and not self._has_written
+        with keeping_the_log(self.path) if only_looked else nullcontext():
+            for connection in self._connections:
+                connection.close()
         self._connections.clear()
 
     # Everything below runs in the writer thread or a reader thread.
@@ -243,7 +247,9 @@ class _Engine:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise _translate(error, self.path) from error
-        if self.path != MEMORY:
+        if connection.total_changes:  # who only looks leaves the log to those who write
+            self._has_written = True
+        if self.path != MEMORY and self._has_written:
             self._checkpoint_when_large()
         return result
 
@@ -295,6 +301,10 @@ class _Engine:
             return
         if size > CHECKPOINT_BYTES:
             self._checkpoint(0.25)
+
+    def _checkpoint_at_the_end(self) -> None:
+        if self.path != MEMORY and self._has_written:
+            self._checkpoint(1.0)
 
     def _checkpoint(self, patience: float) -> None:
         """TRUNCATE takes the write lock before it reads the log, so it cannot race another process's writer."""

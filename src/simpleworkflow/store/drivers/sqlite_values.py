@@ -35,9 +35,16 @@ _INSTANTS = frozenset(
         "leased_at",
         "heartbeat_at",
         "stopped_at",
+        "published_at",
+        "skipped_at",
+        "next_at",
+        "paused_at",
+        "last_slot_at",
+        "last_fired_at",
+        "last_skipped_at",
     ]
 )
-_IDS = frozenset(["id", "run_id", "workflow_id", "parent_id"])
+_IDS = frozenset(["id", "run_id", "workflow_id", "parent_id", "last_run_id", "extra_run_id"])
 _json = msgspec.json.Encoder()
 
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ...clock import to_us
-from ...model.explanation import Facts, Found, Holder, Picture
+from ...model.explanation import Facts, Found, Holder, Picture, Server
 from ...model.names import child_of, merge_spans
-from ...model.records import Lane, Step, WorkerInfo
+from ...model.records import Lane, Step
 from ...model.states import CLAIMABLE, Status, StepKind, StepStatus
 from ..protocol import Row, Steps, beholding, query, reading
 
@@ -57,8 +57,7 @@ def _look_closer(drawn: Picture, found: Sequence[Facts]) -> Steps[None]:
     open_ones = sorted((run.id,) for run in found if run.finished_at is None)
     if not open_ones:
         return
-    for row in (yield query("explain_waits", b=open_ones, most=MOST_WAITS)):
-        drawn.waits.setdefault(row["run_id"], []).append(_step(row))
+    yield from _look_at_waits(drawn, found)
     for row in (yield query("explain_last_steps", b=open_ones)):
         drawn.last[row["run_id"]] = _step(row)
     for row in (yield query("explain_signals", b=open_ones)):
@@ -73,6 +72,18 @@ def _look_closer(drawn: Picture, found: Sequence[Facts]) -> Steps[None]:
     if silent:
         for row in (yield query("explain_children", b=sorted(silent), most=MOST_WAITS)):
             drawn.children[row["parent_id"]].append(row["id"])
+
+
+def _look_at_waits(drawn: Picture, found: Sequence[Facts]) -> Steps[None]:
+    """A row that waits is no proof that anybody waits for it: code may have given it up. A pause has said what it waits
+    for; an execution that waits in memory has put that on record itself; a run that is pending waits for its time."""
+    said = sorted((run.id, one) for run in found for one in (run.awaited or ()))
+    unsaid = [run for run in found if run.awaited is None and run.status in {Status.PAUSED, Status.LEASED}]
+    looks = sorted((run.id, run.lease_epoch if run.status is Status.LEASED else None) for run in unsaid)
+    rows = (yield query("explain_awaited", b=said)) if said else []
+    rows = [*rows, *(yield query("explain_waits", b=looks, most=MOST_WAITS))] if looks else rows
+    for row in rows:
+        drawn.waits.setdefault(row["run_id"], []).append(_step(row))
 
 
 def _look_around(drawn: Picture, silence: float) -> Steps[None]:
@@ -117,8 +128,8 @@ def _step(row: Row) -> Step:
     return Step(**{**values, "kind": StepKind(values["kind"]), "status": StepStatus(values["status"])})
 
 
-def _worker(row: Row) -> WorkerInfo:
-    return WorkerInfo(
+def _worker(row: Row) -> Server:
+    return Server(
         id=row["worker_id"],
         name=row["name"],
         host=row["host"],
@@ -126,4 +137,5 @@ def _worker(row: Row) -> WorkerInfo:
         started_at=row["started_at"],
         seen_at=row["seen_at"],
         spans_json=row["spans_json"],
+        load_json=row["load_json"],
     )

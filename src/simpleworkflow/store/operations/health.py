@@ -8,6 +8,7 @@ answer there: None, or an empty list.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -53,6 +54,25 @@ class ServerFacts(NamedTuple):
     xids: int
     multixacts: int
     """How many transactions ago the oldest row that was never frozen may have been written."""
+
+
+class There(NamedTuple):
+    """A table, index, trigger, view or function that is really there."""
+
+    kind: str
+    name: str
+    table: str
+    state: str
+    """well; an index may be invalid, a trigger disabled"""
+
+
+class Lacking(NamedTuple):
+    """What the role of this session may not do."""
+
+    role: str
+    what: str
+    privileges: str
+    cure: str
 
 
 class ConnectionUse(NamedTuple):
@@ -132,6 +152,18 @@ class Silent(NamedTuple):
 def durability() -> Steps[list[Setting]]:
     """The version and the settings that decide what a commit is worth. Asked where writes are done, not beside them."""
     return [Setting(str(row["name"]), str(row["setting"]), row["cure"]) for row in (yield query("durability"))]
+
+
+@reading
+def structure() -> Steps[list[There]]:
+    rows = yield query("structure")
+    return [There(row["kind"], row["name"], row["on_table"], row["state"]) for row in rows]
+
+
+@reading
+def lacking_privileges(wanted: Sequence[tuple[str, str, str]]) -> Steps[list[Lacking]]:
+    """Of these (TABLE or SEQUENCE, name, privilege) and of the schema, what is not granted."""
+    return [Lacking(**row) for row in (yield query("lacking_privileges", wanted=list(wanted)))]
 
 
 @reading

@@ -14,8 +14,10 @@ from uuid import UUID
 
 from ...clock import to_us
 from ...model.names import EVERYTHING
+from ...model.outbox import Delivery
 from ...model.states import Status
 from ..protocol import Row, Steps, query, reading
+from .outbox import oldest
 
 BUDGET = 10_000
 """Rows that one reading counts, and as many again for the types that had more than their share."""
@@ -36,6 +38,10 @@ class QueueDepth:
     """Types of which there are more than were counted."""
     overdue: int = 0
     """Runs that are past their deadline or their start_by, and that no sweep has ended yet."""
+    outbox: dict[Delivery, int] = field(default_factory=dict)
+    """Events that have not gone out, by what became of them; at most the budget of each."""
+    outbox_lag: float = 0.0
+    """How long the oldest event that can still be delivered has waited, in seconds."""
 
 
 @reading
@@ -51,6 +57,10 @@ def queue_depth(*, budget: int = BUDGET) -> Steps[QueueDepth]:
         depth.capped |= {row["type"] for row in rows}
     (row,) = yield query("count_overdue", most=budget)
     depth.overdue = row["runs"]
+    (counts,) = yield query("outbox_counts", most=budget)
+    open_ones = (Delivery.WAITING, Delivery.RETRYING, Delivery.BEHIND, Delivery.DEAD)
+    depth.outbox = {status: counts[status] for status in open_ones}
+    depth.outbox_lag = yield from oldest()
     return depth
 
 

@@ -127,6 +127,11 @@ def _existing(run: NewRun, found: Sequence[Row], repeated: bool) -> Created | Si
 
 @transaction
 def cancel(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+    return (yield from cancel_rows(run_ids, reason))
+
+
+def cancel_rows(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+    """The same inside somebody's transaction."""
     return (yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason}))
 
 
@@ -182,7 +187,7 @@ def _is_failed(row: Row) -> bool:
 
 @transaction
 def delete(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
-    yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason})
+    yield from cancel_rows(run_ids, reason)
     return (yield from _control("delete_runs", EventType.DELETED, run_ids, {"reason": reason}))
 
 

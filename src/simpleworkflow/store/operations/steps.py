@@ -26,6 +26,9 @@ from .runs import create_rows
 
 Entry = Record | Pause | Ending
 
+MOST_AWAITED = 20
+"""Waits that the trail names for one pause; a fan-out of thousands is counted."""
+
 
 @reading
 def load(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
@@ -238,8 +241,19 @@ def _write_pauses(pauses: Sequence[Pause]) -> Steps[set[UUID]]:
     if waits:
         yield from _record([_record_row(wait) for wait in waits])
     if paused:
-        yield query("log_paused", b=[(p.run_id, p.epoch, to_us(p.elapsed)) for p in pauses if p.run_id in paused])
+        told = [(p.run_id, p.epoch, to_us(p.elapsed), _awaited(p)) for p in pauses if p.run_id in paused]
+        yield query("log_paused", b=told)
     return paused
+
+
+def _awaited(pause: Pause) -> str | None:
+    """What the trail says of a pause: waits that were given up are on record like those that were not."""
+    if not pause.awaited:
+        return None
+    told: dict[str, Any] = {"waits_for": list(pause.awaited[:MOST_AWAITED])}
+    if len(pause.awaited) > MOST_AWAITED:
+        told["of"] = len(pause.awaited)
+    return json.encode(told, what="event data")
 
 
 def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[list[Outcome]]:
@@ -276,7 +290,7 @@ def send(signal_id: UUID, run_id: UUID, name: str, payload: str) -> Steps[None]:
     rows = yield query("get_runs", b=[(run_id,)])
     if not rows:
         raise RunNotFound(f"there is no run {run_id}; the signal was not accepted")
-    raise AlreadyFinished(f"run {run_id} has already {rows[0]['status']}; the signal {name!r} was not accepted")
+    raise AlreadyFinished(f"run {run_id} {Status(rows[0]['status']).already}; the signal {name!r} was not accepted")
 
 
 def _is_same(row: Row, run_id: UUID, name: str, payload: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...clock import to_us
 from ...model import payload as json
@@ -49,9 +49,18 @@ def definitions(names: Sequence[str]) -> Steps[list[Definition]]:
 
 
 @statements
-def announce(worker_id: str, name: str, host: str, pid: int, spans: Sequence[tuple[str, str]]) -> Steps[None]:
+def announce(
+    worker_id: str,
+    name: str,
+    host: str,
+    pid: int,
+    spans: Sequence[tuple[str, str]],
+    load: Mapping[str, object] | None = None,
+) -> Steps[None]:
+    """Among the living, with what it serves and, if it says so, how full it is."""
     text = json.encode([list(span) for span in spans], what="spans")
-    yield query("announce_worker", id=worker_id, name=name, host=host, pid=pid, spans=text)
+    told = None if load is None else json.encode(load, what="load")
+    yield query("announce_worker", id=worker_id, name=name, host=host, pid=pid, spans=text, load=told)
 
 
 @statements

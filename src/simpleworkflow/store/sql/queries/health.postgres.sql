@@ -16,6 +16,51 @@ FROM pg_catalog.pg_settings s
 WHERE s.name IN ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes')
 ORDER BY s.name <> 'server_version', s.name
 
+-- name: structure
+-- differs: the server's own lists; an index that a failed build left behind is there but invalid, a trigger may be off
+SELECT CASE c.relkind WHEN 'i' THEN 'index' WHEN 'v' THEN 'view' ELSE 'table' END AS kind, c.relname::text AS name,
+       coalesce(t.relname, c.relname)::text AS on_table,
+       CASE WHEN NOT coalesce(i.indisvalid AND i.indisready, true) THEN 'invalid' ELSE 'well' END AS state
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid
+LEFT JOIN pg_catalog.pg_class t ON t.oid = i.indrelid
+WHERE n.nspname = '{schema}' AND c.relkind IN ('r', 'p', 'v', 'i')
+UNION ALL
+SELECT 'trigger', g.tgname::text, c.relname::text, CASE WHEN g.tgenabled IN ('O', 'A') THEN 'well' ELSE 'disabled' END
+FROM pg_catalog.pg_trigger g
+JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = '{schema}' AND NOT g.tgisinternal
+UNION ALL
+SELECT 'function', p.proname::text, p.proname::text, 'well'
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = '{schema}'
+ORDER BY 1, 2
+
+-- name: lacking_privileges
+-- differs: SQLite has no roles. By oid, since names cannot be looked up in a schema that one may not use
+-- batch: wanted(kind text, name text, privilege text)
+SELECT current_user::text AS role, 'schema ' || n.nspname AS what, 'USAGE' AS privileges,
+       format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user) AS cure
+FROM pg_catalog.pg_namespace n
+WHERE n.nspname = '{schema}' AND NOT has_schema_privilege(n.oid, 'USAGE')
+UNION ALL
+SELECT current_user::text, string_agg(x.name, ', ' ORDER BY x.name), x.privileges,
+       format('GRANT %s ON %s %s TO %I', x.privileges, x.kind,
+              string_agg(format('%I.%I', x.nspname, x.name), ', ' ORDER BY x.name), current_user)
+FROM (SELECT wanted.kind, wanted.name, n.nspname,
+             string_agg(wanted.privilege, ', ' ORDER BY array_position(
+               ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE'], wanted.privilege)) AS privileges
+      FROM :wanted
+      JOIN pg_catalog.pg_class c ON c.relname = wanted.name
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = '{schema}'
+        AND NOT CASE wanted.kind WHEN 'SEQUENCE' THEN has_sequence_privilege(c.oid, wanted.privilege)
+                                 ELSE has_table_privilege(c.oid, wanted.privilege) END
+      GROUP BY wanted.kind, wanted.name, n.nspname) x
+GROUP BY x.kind, x.privileges
+
 -- name: server_facts
 -- differs: SQLite has no server
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,

@@ -9,6 +9,15 @@ UNION ALL SELECT 'journal_mode', j.journal_mode, NULL FROM pragma_journal_mode j
 UNION ALL SELECT 'synchronous', CASE s.synchronous WHEN 0 THEN 'off' WHEN 1 THEN 'normal' WHEN 2 THEN 'full' ELSE 'extra' END, NULL
 FROM pragma_synchronous s
 
+-- name: structure
+-- What is there, whatever the book of migrations says. SQLite has neither broken indexes nor sleeping triggers.
+SELECT s.type AS kind, s.name, s.tbl_name AS on_table, 'well' AS state FROM sqlite_master s
+WHERE s.name NOT LIKE 'sqlite_%' ORDER BY s.type, s.name
+
+-- name: lacking_privileges
+-- What the role of this session may not do to these relations, with the statements that let it.
+-- batch: wanted(kind text, name text, privilege text)
+
 -- name: server_facts
 
 -- name: server_clock

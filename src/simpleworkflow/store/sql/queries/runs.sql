@@ -107,7 +107,7 @@ WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
     AND r.type = (SELECT lane.type FROM :lane) AND r.priority = (SELECT lane.priority FROM :lane)
-    AND r.run_at >= coalesce((SELECT lane.low FROM :lane), 0)
+    AND r.run_at >= coalesce((SELECT lane.low FROM :lane), -9223372036854775807)
     AND NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g, :lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)

@@ -99,11 +99,11 @@ WHERE r.id = b.run_id AND {valid_epoch} = b.epoch AND r.wakes = b.wakes
 RETURNING id AS run_id
 
 -- name: log_paused
--- batch: b(run_id uuid, epoch bigint, elapsed bigint)
-INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
-SELECT b.run_id, 'started', b.epoch, :now - us(b.elapsed) FROM :b
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, data json)
+INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
+SELECT b.run_id, 'started', b.epoch, NULL, :now - us(b.elapsed) FROM :b
 UNION ALL
-SELECT b.run_id, 'paused', b.epoch, :now FROM :b
+SELECT b.run_id, 'paused', b.epoch, b.data, :now FROM :b
 
 -- name: progress_runs
 -- A new durable write proves that the run is no poison.

@@ -31,10 +31,11 @@ SELECT g.workflow_name, g.runtime, g.is_enabled, g.description, g.on_cancel, g.d
 FROM :d JOIN workflow.workflow_registry g ON g.workflow_name = d.name
 
 -- name: announce_worker
--- param: id text, name text, host text, pid integer, spans json
-INSERT INTO workflow.workflow_worker (id, name, host, pid, spans, started_at, seen_at)
-VALUES (:id, :name, :host, :pid, :spans, :now, :now)
-ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, spans = excluded.spans, stopped_at = NULL
+-- param: id text, name text, host text, pid integer, spans json, load json
+INSERT INTO workflow.workflow_worker (id, name, host, pid, spans, load, started_at, seen_at)
+VALUES (:id, :name, :host, :pid, :spans, :load, :now, :now)
+ON CONFLICT (id) DO UPDATE
+SET seen_at = excluded.seen_at, spans = excluded.spans, load = excluded.load, stopped_at = NULL
 
 -- name: retire_worker
 -- param: id text

@@ -1,0 +1,77 @@
+"""The App behind MODULE:APP. The module is somebody's own code, and may be broken in any way.
+
+Whoever wrote it needs the lines of the traceback that are his own, and a sentence; not the frames of the importing
+itself. A module that calls sys.exit() while it is imported would end a command without a word, so that is told too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import click
+
+from ..app import App
+from ..model.errors import SimpleWorkflowError
+from .common import CALLED_WRONGLY, fail
+
+
+class Left(Exception):
+    """The module ended the program while it was imported; the cause is its SystemExit."""
+
+
+def load_app(target: str) -> App:
+    """The App; a module that cannot be imported is shown as its author would see it, and ends the command."""
+    try:
+        return import_app(target)
+    except SimpleWorkflowError:
+        raise  # a sentence already
+    except Exception as error:
+        click.echo(own_lines(error), err=True, nl=False)
+        fail(why_not_loaded(target, error))
+
+
+def import_app(target: str) -> App:
+    """The App behind module:name; `module` alone means module:app. What the module raises comes through."""
+    module_name, _, name = target.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        fail(f"{module_name!r} is not a module; name it as in `import orders.work`: orders.work:app", CALLED_WRONGLY)
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            where = f"in {os.getcwd()} or among the installed packages"
+            fail(f"there is no module {module_name!r} {where}", CALLED_WRONGLY)
+        raise
+    except SystemExit as end:
+        raise Left("" if end.code is None else str(end.code)) from end
+    found = getattr(module, name or "app", None)
+    if not isinstance(found, App):
+        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+        hint = f"; it has {', '.join(apps)}" if apps else "; it has no simpleworkflow App at all"
+        fail(f"{module_name} has no App called {name or 'app'!r}{hint}", CALLED_WRONGLY)
+    return found
+
+
+def why_not_loaded(target: str, error: BaseException) -> str:
+    module = target.partition(":")[0]
+    if isinstance(error, Left):
+        code = f": {error}" if str(error) else ""
+        advice = 'keep what starts a program behind `if __name__ == "__main__":`'
+        return f"{module} ends the program while it is loaded{code}; {advice}"
+    return f"{module} cannot be loaded: {traceback.format_exception_only(error)[-1].strip()}"
+
+
+def own_lines(error: BaseException) -> str:
+    """The traceback without the frames of the loading."""
+    told = traceback.TracebackException.from_exception(error.__cause__ or error if isinstance(error, Left) else error)
+    here = str(Path(__file__).parent)
+    told.stack[:] = [f for f in told.stack if not f.filename.startswith((here, "<frozen importlib"))]
+    for frame in list(told.stack):
+        if frame.filename.endswith(f"importlib{os.sep}__init__.py"):
+            told.stack.remove(frame)
+    return "".join(told.format())

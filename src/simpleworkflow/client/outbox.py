@@ -1,0 +1,145 @@
+"""The outbox as operators and programs see it: how it stands, what was given up, what goes there, and going past what
+is stuck. Events are taken to others by a relay (worker/relay.py), which is no part of these calls.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+from ..model.errors import InvalidFilter, InvalidInput, RunNotFound
+from ..model.outbox import Delivery, OutboxEvent, OutboxRule, OutboxStatus, lifecycle_rules
+from ..runtime.hints import Hint
+from ..store.operations import outbox, outbox_lanes
+from .board import Board
+from .request import RunId, aware, reason_text, run_uuid
+
+PAGE = 1_000
+REPLAYED_AT_ONCE = 500
+MAX_NAME = 200
+LATEST = 2**62
+
+
+class Outbox(Board):
+    async def outbox_status(self) -> OutboxStatus:
+        """How many events wait, are retried, stand behind others or are dead; how late the oldest is; who serves which
+        lanes. Counts stop at `most`."""
+        return await self._engine.run(outbox.status(silence=self.settings.lease))
+
+    async def outbox_events(self, run_id: RunId) -> list[OutboxEvent]:
+        """A run's events in the outbox, in order, and what became of each."""
+        found: list[OutboxEvent] = []
+        while True:
+            after = found[-1].sequence if found else 0
+            page = await self._engine.run(outbox.events_of(run_uuid(run_id), after=after, limit=PAGE))
+            found += page
+            if len(page) < PAGE:
+                return found
+
+    async def dead_events(self, *, limit: int = 100) -> list[OutboxEvent]:
+        """Events that were given up, the oldest first: each holds back the later ones of its run."""
+        if not 1 <= limit <= PAGE:
+            raise InvalidFilter(f"limit={limit} is not between 1 and {PAGE}")
+        found, _ = await self._engine.run(outbox.dead(after=0, limit=limit))
+        return found
+
+    async def replay_outbox(
+        self,
+        run_id: RunId | None = None,
+        *,
+        since: datetime | None = None,
+        dead: bool = False,
+        first: int = 1,
+    ) -> int:
+        """Offer events again, in their order, with attempts counted anew: says how many.
+
+        run_id: of this run, from the number `first` on, whatever became of them. since: what was published since then,
+        of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have it.
+        """
+        if sum([run_id is not None, since is not None, dead]) != 1:
+            raise InvalidInput("say what to offer again: one run, since= an instant, or dead=True")
+        if run_id is not None:
+            count = await self._replay_run(run_uuid(run_id), first)
+        elif since is not None:
+            count = await self._replay_since(aware("since", since, InvalidFilter))
+        else:
+            count = await self._replay_dead()
+        if count:
+            await self._engine.tell(Hint.OUTBOX)
+        return count
+
+    async def _replay_run(self, run_id: UUID, first: int) -> int:
+        if first < 1:
+            raise InvalidInput(f"events of a run are numbered from 1; {first} is none of them")
+        count = await self._engine.run(outbox.replay_run(run_id, first=first))
+        if not count and not await self.outbox_events(run_id):
+            await self.get(run_id)  # a run that does not exist has no events for another reason
+        return count
+
+    async def _replay_since(self, since: datetime) -> int:
+        """What is published again meanwhile is later than the call, so this comes to an end."""
+        until, total = await self._engine.run(outbox.instant()), 0
+        while True:
+            count = await self._engine.run(outbox.replay_published(since, until, limit=REPLAYED_AT_ONCE))
+            if not count:
+                return total
+            total += count
+
+    async def _replay_dead(self) -> int:
+        last, place, total = await self._engine.run(outbox.last_dead()), 0, 0
+        while place < last:
+            count, place = await self._engine.run(outbox.replay_dead(after=place, until=last, limit=REPLAYED_AT_ONCE))
+            total += count
+        return total
+
+    async def skip_event(
+        self, run_id: RunId, sequence: int, *, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent:
+        """Let a run's later events pass one that is dead or retried. Who, when and why stay in its row.
+
+        by: who decides so; the user and host of this process unless given. Skipping twice is fine.
+        """
+        wanted = run_uuid(run_id)
+        who = _here() if by is None else by
+        if not 1 <= len(who) <= MAX_NAME or not who.isprintable():
+            raise InvalidInput(f"by= must be a name of 1 to {MAX_NAME} printable characters")
+        if not 1 <= sequence < LATEST:
+            raise InvalidInput(f"events of a run are numbered from 1; {sequence} is none of them")
+        event = await self._engine.run(outbox.skip(wanted, sequence, by=who, reason=reason_text(reason)))
+        if event is None:
+            await self.get(wanted)
+            raise RunNotFound(f"run {wanted} has no event {sequence} in the outbox")
+        if event.status is not Delivery.SKIPPED:
+            raise InvalidInput(
+                f"event {sequence} of run {wanted} is {event.status}; only one that is dead or retried can be skipped"
+            )
+        await self._engine.tell(Hint.OUTBOX)
+        return event
+
+    async def outbox_rules(self) -> list[OutboxRule]:
+        """Which lifecycle events go to the outbox."""
+        return await self._engine.run(outbox_lanes.rules())
+
+    async def add_outbox_rules(self, prefix: str, events: Iterable[str]) -> list[OutboxRule]:
+        """From now on these lifecycle events ("succeeded", "failed", …) of types below the prefix go to the outbox, in
+        the transaction of the move. Returns the rules that were not there yet."""
+        return await self._engine.run(outbox_lanes.add_rules(lifecycle_rules(prefix, _several(events))))
+
+    async def delete_outbox_rules(self, prefix: str, events: Iterable[str]) -> list[OutboxRule]:
+        """Exactly these rules, if they are there; what is in the outbox stays. Returns those that were."""
+        return await self._engine.run(outbox_lanes.delete_rules(lifecycle_rules(prefix, _several(events))))
+
+
+def _several(events: str | Iterable[str]) -> list[str]:
+    return [events] if isinstance(events, str) else list(events)
+
+
+def _here() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:MAX_NAME]

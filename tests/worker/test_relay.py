@@ -1,0 +1,350 @@
+"""The relay: from the outbox to a sink, in order per run, at least once; what it does when the sink refuses, raises,
+hangs or answers nonsense, when its lanes are taken while it sleeps, and when others come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support.ledger import Raw, eventually
+from support.outbox import Heap, put, rows, statuses, take
+
+import simpleworkflow as swf
+from simpleworkflow.clock import new_id
+from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
+from simpleworkflow.model.outbox import LANES, Delivery
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink
+from simpleworkflow.store import Ledger, open_ledger
+from simpleworkflow.worker.relay import Relay, SinkTrouble
+from simpleworkflow.worker.relay_options import RelayOptions
+
+QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
+
+
+class Stage:
+    """Relays on one database, each with a ledger of its own."""
+
+    def __init__(self, url: str, raw: Raw) -> None:
+        self.url = url
+        self.raw = raw
+        self._names = iter("abcdefgh")
+
+    def relay(self, sink: Sink, **options: Any) -> Relay:
+        options = {"poll_every": 0.05, "retry": QUICK} | options
+        return Relay(open_ledger(self.url), sink, f"relay-{next(self._names)}", RelayOptions(**options))
+
+    @asynccontextmanager
+    async def running(self, sink: Sink, **options: Any) -> AsyncIterator[Relay]:
+        relay, stopping = self.relay(sink, **options), asyncio.Event()
+        work = asyncio.ensure_future(relay.serve(stopping))
+        try:
+            yield relay
+        finally:
+            stopping.set()
+            await asyncio.wait_for(work, 20)
+
+    async def until(self, met: Callable[[], Any], what: str) -> None:
+        await eventually(met, what, 20.0)
+
+
+@pytest.fixture
+def stage(ledger: Ledger, raw: Raw, url: str) -> Stage:
+    return Stage(url, raw)
+
+
+async def test_events_arrive_in_order_as_cloud_events(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    put(stage.raw, run_id, 3)
+    async with stage.running(heap, source="/shop"):
+        await stage.until(lambda: heap.of(run_id) == [1, 2, 3], "all three arrived")
+        put(stage.raw, run_id, 1, start=4)
+        await stage.until(lambda: heap.of(run_id) == [1, 2, 3, 4], "the fourth arrived")
+    first = heap.got[0]
+    assert (first.id, first.source, first.type, first.data) == (f"{run_id}/1", "/shop", "told", "1")
+    assert first.time.tzinfo is not None
+    assert statuses(stage.raw, run_id) == ["published"] * 4
+    assert heap.is_closed
+
+
+async def test_a_stop_gives_the_lanes_back_at_once(stage: Stage, ledger: Ledger) -> None:
+    async with stage.running(Heap()) as relay:
+        await stage.until(lambda: relay.serves == 16, "it serves every lane")
+    assert len(await take(ledger, "heir")) == 16
+
+
+async def test_an_event_is_tried_again_and_then_arrives_before_its_followers(stage: Stage) -> None:
+    bad, good, heap = new_id(), new_id(), Heap()
+    heap.refusing[bad] = Refusal("busy")
+    put(stage.raw, bad, 2)
+    async with stage.running(heap, retry=swf.Retry(max_attempts=100, base="10ms", cap="10ms")):
+        await stage.until(lambda: rows(stage.raw, bad)[0]["attempt"] >= 2, "it was refused twice")
+        put(stage.raw, good, 2)
+        await stage.until(lambda: heap.of(good) == [1, 2], "others go on")
+        assert heap.of(bad) == []
+        del heap.refusing[bad]
+        await stage.until(lambda: heap.of(bad) == [1, 2], "it arrives, and then what stood behind it")
+    assert rows(stage.raw, bad)[0]["last_error"] is None
+
+
+async def test_an_event_refused_too_often_is_dead_and_holds_back_only_its_run(stage: Stage) -> None:
+    bad, good, heap = new_id(), new_id(), Heap()
+    heap.refusing[bad] = Refusal("busy")
+    put(stage.raw, bad, 2)
+    put(stage.raw, good, 1)
+    async with stage.running(heap) as relay:
+        await stage.until(lambda: statuses(stage.raw, bad) == ["dead", "behind"], "it was given up")
+        await stage.until(lambda: heap.of(good) == [1], "the other arrived")
+    assert relay.counts[Delivery.DEAD] == 1
+    assert (rows(stage.raw, bad)[0]["attempt"], rows(stage.raw, bad)[0]["last_error"]) == (3, "busy")
+
+
+async def test_a_permanent_refusal_needs_no_second_try(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    heap.refusing[run_id] = Refusal("gone, postgresql://u:hunter2@h/d", is_permanent=True)
+    put(stage.raw, run_id, 1)
+    async with stage.running(heap):
+        await stage.until(lambda: statuses(stage.raw, run_id) == ["dead"], "it was given up")
+    assert heap.calls == 1
+    assert "hunter2" not in rows(stage.raw, run_id)[0]["last_error"]
+
+
+async def test_the_pause_that_the_other_side_asks_for_is_kept(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    heap.refusing[run_id] = Refusal("busy", retry_after=3600.0)
+    put(stage.raw, run_id, 1)
+    async with stage.running(heap):
+        await stage.until(lambda: statuses(stage.raw, run_id) == ["retrying"], "it was refused")
+    text = f"SELECT count(*) AS n FROM workflow.outbox_event WHERE due_at > {stage.raw.now} {stage.raw.back(-3500)}"
+    assert stage.raw.sql(text)[0]["n"] == 1
+
+
+class Poisoned(Heap):
+    """Breaks with one run's events in the batch, whatever else is in it."""
+
+    def __init__(self, poison: UUID) -> None:
+        super().__init__()
+        self.poison = poison
+
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        if any(event.run_id == self.poison for event in events):
+            raise ValueError("cannot be written: password=hunter2")
+        return await super().publish(events)
+
+
+async def test_an_event_that_breaks_the_sink_is_found_and_the_others_arrive(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpleworkflow.worker.relay.FIRST_PAUSE", 0.01)
+    runs = [new_id() for _ in range(6)]
+    for run_id in runs:
+        put(stage.raw, run_id, 2)
+    heap = Poisoned(runs[0])
+    async with stage.running(heap, retry=swf.Retry(max_attempts=2, base="10ms", cap="10ms")):
+        await stage.until(lambda: statuses(stage.raw, runs[0]) == ["dead", "behind"], "the poison was given up")
+        await stage.until(lambda: all(heap.of(run_id) == [1, 2] for run_id in runs[1:]), "the others arrived")
+    reason = rows(stage.raw, runs[0])[0]["last_error"]
+    assert reason.startswith("ValueError: cannot be written")
+    assert "hunter2" not in reason
+
+
+class Nonsense(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        self.calls += 1
+        return []
+
+
+class Hanging(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        self.calls += 1
+        await asyncio.Event().wait()
+        return []
+
+
+@pytest.mark.parametrize(("sink", "says"), [(Nonsense, "gave 0 answers to 1"), (Hanging, "no answer within 0.05 s")])
+async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
+    stage: Stage, sink: type[Heap], says: str
+) -> None:
+    run_id = new_id()
+    put(stage.raw, run_id, 1)
+    async with stage.running(sink(), timeout=0.05, retry=swf.Retry(max_attempts=1)):
+        await stage.until(lambda: statuses(stage.raw, run_id) == ["dead"], "it was given up")
+    assert says in rows(stage.raw, run_id)[0]["last_error"]
+
+
+async def test_a_sink_that_is_down_costs_no_attempts_of_most_events(stage: Stage) -> None:
+    """It raises for everything: at most the few events that were tried alone have been refused."""
+
+    class Down(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            self.calls += 1
+            raise OSError("no route")
+
+    for _ in range(20):
+        put(stage.raw, new_id(), 1)
+    relay = stage.relay(Down())
+    with pytest.raises(SinkTrouble, match="nothing is lost"):
+        await relay.run_once()
+    refused = stage.raw.sql("SELECT sum(attempt) AS n FROM workflow.outbox_event")[0]["n"]
+    assert refused <= 2
+    assert stage.raw.sql("SELECT count(*) AS n FROM workflow.outbox_event WHERE status = 'dead'")[0]["n"] == 0
+
+
+async def test_a_relay_that_was_frozen_past_its_lease_marks_nothing_and_its_heir_redelivers(stage: Stage) -> None:
+    run_id = new_id()
+    put(stage.raw, run_id, 2)
+    asleep, awake = asyncio.Event(), asyncio.Event()
+
+    class Frozen(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            answers = await super().publish(events)
+            asleep.set()
+            await awake.wait()
+            return answers
+
+    heap, heir = Frozen(), Heap()
+    relay = stage.relay(heap)
+    await relay._lanes.tend()
+    late = asyncio.ensure_future(relay._round())
+    await asleep.wait()
+    stage.raw.sql(f"UPDATE workflow.outbox_lane SET lease_until = {stage.raw.now} {stage.raw.back(1)}")
+    stage.raw.sql("DELETE FROM workflow.outbox_dispatcher")
+    async with stage.running(heir):
+        await stage.until(lambda: heir.of(run_id) == [1, 2], "the heir delivered them again")
+        await stage.until(lambda: statuses(stage.raw, run_id) == ["published"] * 2, "and marked them")
+    before = rows(stage.raw, run_id)
+    awake.set()
+    await late
+    assert rows(stage.raw, run_id) == before
+    assert heap.of(run_id) == [1, 2]
+    assert relay.counts == {}
+    await relay._ledger.close()
+
+
+async def test_a_relay_whose_lease_may_have_run_out_offers_nothing(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    put(stage.raw, run_id, 1)
+    relay = stage.relay(heap)
+    await relay._lanes.tend()
+    relay._lanes._renewed -= 0.8 * 30.0
+    assert await relay._round() is False
+    assert heap.calls == 0
+    await relay._lanes.tend()
+    assert await relay._round() is True
+    assert heap.of(run_id) == [1]
+    await relay._ledger.close()
+
+
+async def test_two_relays_share_the_lanes_and_one_alone_has_them_all_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpleworkflow.worker.relay.LOOK_EVERY", 0.05)
+    runs = [UUID(int=(1 << 64) + lane) for lane in range(16)]
+    first, second = Heap(), Heap()
+    async with stage.running(first) as one:
+        async with stage.running(second) as two:
+            await stage.until(lambda: one.serves == two.serves == 8, "each has half")
+            for run_id in runs:
+                put(stage.raw, run_id, 2)
+            await stage.until(lambda: len(first.got) + len(second.got) == 32, "everything arrived once")
+            assert len(first.got) == len(second.got) == 16
+        await stage.until(lambda: one.serves == 16, "the other has left")
+    for run_id in runs:
+        assert [*first.of(run_id), *second.of(run_id)] == [1, 2]
+
+
+async def test_a_relay_that_never_rests_still_gives_lanes_to_a_newcomer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every lane is in its hands at every moment; those that are to go are left out of the next batch."""
+    monkeypatch.setattr("simpleworkflow.worker.relay.LOOK_EVERY", 0.05)
+    runs = [UUID(int=(1 << 64) + lane) for lane in range(16)]
+
+    class Busy(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            self.got += events
+            await asyncio.sleep(0.02)
+            return [Refusal("again") for _ in events]
+
+    for run_id in runs:
+        put(stage.raw, run_id, 1)
+    at_once = swf.Retry(max_attempts=1000, base=0, cap=0, jitter=0.0)
+    monkeypatch.setattr("simpleworkflow.worker.relay.MANY_RUNS", 1000)
+    async with stage.running(Busy(), retry=at_once) as one:
+        await stage.until(lambda: one.serves == 16, "it serves every lane")
+        async with stage.running(Busy(), retry=at_once) as two:
+            await stage.until(lambda: one.serves == two.serves == 8, "each has half")
+
+
+async def test_once_publishes_what_is_due_and_ends(stage: Stage) -> None:
+    good, bad, heap = new_id(), new_id(), Heap()
+    heap.refusing[bad] = Refusal("busy", retry_after=60.0)
+    stage.raw.sql("BEGIN")
+    put(stage.raw, good, 450)
+    put(stage.raw, bad, 2)
+    stage.raw.sql("COMMIT")
+    relay = stage.relay(heap)
+    assert await relay.run_once() == len(LANES)
+    assert heap.of(good) == list(range(1, 451))
+    assert relay.counts == {Delivery.PUBLISHED: 450, Delivery.RETRYING: 1}
+    assert statuses(stage.raw, bad) == ["retrying", "behind"]
+    assert stage.raw.sql("SELECT count(owner) AS n FROM workflow.outbox_lane")[0]["n"] == 0
+
+
+async def test_the_relay_removes_what_was_published_long_ago(stage: Stage) -> None:
+    old, heap = new_id(), Heap()
+    put(stage.raw, old, 3)
+    await stage.relay(heap).run_once()
+    stage.raw.sql(f"UPDATE workflow.outbox_event SET published_at = published_at {stage.raw.back(8 * 24 * 3600)}")
+    forever, usual = stage.relay(heap, keep=None), stage.relay(heap)
+    assert (await forever.prune(), await usual.prune()) == (0, 3)
+    for relay in (forever, usual):
+        await relay._ledger.close()
+
+
+async def test_a_worker_with_a_sink_takes_events_out_and_knows_its_apps_rules(url: str, raw: Raw) -> None:
+    app = swf.App(url)
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx: swf.Context, number: int) -> int:
+        await ctx.emit("order.placed", {"number": number})
+        return number
+
+    app.emit_lifecycle("shop.*", "succeeded")
+    heap = Heap()
+    async with app.worker(sink=heap, sink_source="/shop"):
+        handle = await app.trigger(order, 7)
+        await eventually(lambda: heap.of(handle.id) == [1, 2], "both arrived")
+    await app.close()
+    placed, succeeded = heap.got
+    assert (placed.type, json.loads(placed.data), placed.workflow_type) == (
+        "order.placed",
+        {"number": 7},
+        "shop.order.v1",
+    )
+    assert (succeeded.type, succeeded.source) == ("simpleworkflow.run.succeeded", "/shop")
+    assert json.loads(succeeded.data)["status"] == "succeeded"
+    assert "7" not in json.loads(succeeded.data), "no results"
+    assert heap.is_closed
+
+
+@pytest.mark.parametrize(
+    ("choices", "error"),
+    [
+        ({"sink": "carrier-pigeon:"}, InvalidURL),
+        ({"sink": 42}, InvalidPolicy),
+        ({"sink": Heap(), "keep_published": "-1s"}, swf.InvalidDuration),
+        ({"sink": Heap(), "sink_source": "a\nb"}, InvalidPolicy),
+    ],
+)
+def test_a_sink_that_cannot_be_is_refused_where_it_is_written(
+    tmp_path: Any, choices: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        swf.App(str(tmp_path / "never.db")).worker(**choices)
+    assert list(tmp_path.iterdir()) == []
