@@ -168,7 +168,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path, arguments: list[str], c
 
 def test_a_sink_that_is_no_place_is_told_without_its_password(box: Raw, url: str) -> None:
     done = command("outbox", "dispatch", "--sink", "pigeon://x:hunter2@y", "--once", url=url)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "https://" in done.stderr
     assert "hunter2" not in done.stderr
 

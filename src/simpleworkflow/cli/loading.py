@@ -7,6 +7,7 @@ itself. A module that calls sys.exit() while it is imported would end a command 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -16,22 +17,30 @@ import click
 
 from ..app import App
 from ..model.errors import SimpleWorkflowError
-from .common import CALLED_WRONGLY, fail
+from ..store.url import mask_text
+from .common import CALLED_WRONGLY, NOT_DONE, fail
+
+log = logging.getLogger("simpleworkflow.cli")
 
 
 class Left(Exception):
     """The module ended the program while it was imported; the cause is its SystemExit."""
 
 
-def load_app(target: str) -> App:
-    """The App; a module that cannot be imported is shown as its author would see it, and ends the command."""
+def load_app(target: str, *, as_json: bool = False) -> App:
+    """The App; a module that cannot be imported is shown as its author would see it, or as a line of the log where
+    programs read that, and ends the command."""
     try:
         return import_app(target)
     except SimpleWorkflowError:
         raise  # a sentence already
     except Exception as error:
-        click.echo(own_lines(error), err=True, nl=False)
-        fail(why_not_loaded(target, error))
+        why = mask_text(why_not_loaded(target, error))
+        if as_json:
+            log.critical("%s", why, exc_info=error)
+            sys.exit(NOT_DONE)
+        click.echo(mask_text(own_lines(error)), err=True, nl=False)
+        fail(why)
 
 
 def import_app(target: str) -> App:

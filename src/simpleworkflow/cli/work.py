@@ -75,7 +75,7 @@ def run_worker(
     **rest: Any,
 ) -> None:
     configure(log_format, log_level)
-    app = load_app(target)
+    app = load_app(target, as_json=log_format == "json")
     if url is not None:
         app.use(url)
     options = {key: value for key, value in rest.items() if value is not None}
