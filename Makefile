@@ -15,7 +15,7 @@ endef
 $(foreach name,$(DB_VARIABLES),$(eval $(call handed_on,$(name))))
 MIGRATE := $(BIN)/python tools/with_database.py migrate
 
-.PHONY: help demo test check fast crash bench bench-quick clean gen build
+.PHONY: help demo test check fast commands crash bench bench-quick clean gen build
 .PHONY: migrate-up migrate-down migrate-status migrate-reset migrate-create
 
 help: ## show this list
@@ -43,6 +43,9 @@ check: .venv/.ready ## style, types and the arrows between rooms
 
 fast: .venv/.ready ## the tests that need no PostgreSQL
 	$(BIN)/python -m pytest -m "not slow" tests/model tests/tidy
+
+commands: .venv/.ready ## the commands' own battery: every mistake, every listing, hundreds of processes (some minutes)
+	$(BIN)/python -m pytest -m slow tests/cli -n 4 --dist loadgroup
 
 crash: .venv/.ready ## every crash point, race and law at full length (a quarter of an hour); figures go to bench/results
 	@rm -f bench/results/crash.jsonl
