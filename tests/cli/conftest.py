@@ -1,5 +1,8 @@
-"""Some files here start hundreds of processes, a third of a second of processor time each. They are a battery of their
-own (`make commands`, and part of `make crash`), so that everybody's `make test` stays below ten minutes on two cores."""
+"""Some files here start hundreds of processes, a third of a second of processor time each.
+
+They are a battery of their own (`make commands`, and part of `make crash`), so that everybody's `make test` stays below
+ten minutes on two cores.
+"""
 
 from __future__ import annotations
 
