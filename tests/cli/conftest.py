@@ -13,9 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 BATTERIES = {
     "test_makefile.py",
+    "test_migrate.py",
     "test_mistakes.py",
+    "test_outbox.py",
     "test_prune.py",
     "test_schedule.py",
+    "test_top.py",
     "test_untouched.py",
 }
 

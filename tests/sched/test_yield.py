@@ -50,7 +50,7 @@ async def until(task: asyncio.Task[None]) -> None:
 async def answers_until_it_goes_on(join: Joined, fails: bool) -> list[bool]:
     """What is said at every turn of the loop from the moment the quick task ends until its parent goes on."""
     loop, gate, hour = asyncio.get_running_loop(), asyncio.Event(), asyncio.get_running_loop().create_future()
-    waits = [Wait(hour, record=None, due=None)]
+    waits = [Wait(hour, "@sleep#0", record=None, is_known=True, due=None)]
     answers: list[bool] = []
 
     def ask() -> None:
