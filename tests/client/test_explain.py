@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from support import door
 from support.ledger import Raw
 
 import simpleworkflow as swf
@@ -32,12 +33,12 @@ def raw(app: swf.App, url: str) -> Iterator[Raw]:
 
 
 async def eventually(told: Callable[[], Awaitable[Explanation]], reason: Reason) -> Explanation:
-    for _ in range(2000):
+    async def reached() -> Explanation | None:
         one = await told()
-        if one.reason is reason:
-            return one
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"never {reason}: {one.sentence}")
+        return one if one.reason is reason else None
+
+    found: Explanation = await door.eventually(reached, f"the reason is {reason}", 20)
+    return found
 
 
 def values(told: Explanation, label: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
+from support import door
 from support.ledger import Raw, eventually
 
 import simpleworkflow as swf
@@ -40,11 +41,10 @@ async def announce(app: swf.App, name: str, *spans: tuple[str, str], **load: obj
 
 
 async def in_status(app: swf.App, run_id: UUID, status: Status) -> None:
-    for _ in range(3000):
-        if (await app.get(run_id)).status is status:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"never {status}: {await app.explain(run_id)}")
+    async def reached() -> bool:
+        return (await app.get(run_id)).status is status
+
+    await door.eventually(reached, f"the run is {status}", 30)
 
 
 async def test_waits_that_were_given_up_are_not_told_and_the_real_one_is(app: swf.App, raw: Raw) -> None:
@@ -87,12 +87,12 @@ async def test_a_caught_failure_of_a_sibling_leaves_no_wait_behind_in_the_senten
 
     async with app.worker():
         handle = await app.trigger(sibling)
-        for _ in range(3000):
-            told = await app.explanation(handle.id)
-            if told.reason is Reason.SLEEPING:
-                break
-            await asyncio.sleep(0.01)
-    assert told.reason is Reason.SLEEPING, told.sentence
+
+        async def sleeping() -> Explanation | None:
+            one = await app.explanation(handle.id)
+            return one if one.reason is Reason.SLEEPING else None
+
+        told = await door.eventually(sleeping, "it sleeps", 30)
     assert "left" not in told.sentence
     assert not any("left" in value for value in values(told, "waits for"))
 

@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
+from support import door
 from support.door import run_python, start_python
 from support.ledger import Raw, until
 from support.waiting import eventually
@@ -104,9 +105,10 @@ async def app(url: str) -> AsyncIterator[swf.App]:
 
 
 async def until_paused(handle: swf.RunHandle[Any]) -> None:
-    async with asyncio.timeout(10):
-        while (await handle.get()).status is not Status.PAUSED:
-            await asyncio.sleep(0.01)
+    async def is_paused() -> bool:
+        return (await handle.get()).status is Status.PAUSED
+
+    await door.eventually(is_paused, "it is paused")
 
 
 def order(app: swf.App, seen: Callable[[str], object] = lambda _: None) -> swf.Workflow[None, str]:

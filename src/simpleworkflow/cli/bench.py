@@ -11,12 +11,10 @@ import asyncio
 import json
 import os
 import platform
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich.console import Console
@@ -28,6 +26,7 @@ from ..store.operations.health import durability, unsafe
 from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
 from .bench_place import Place, place_at
 from .common import fail, json_option, url_option
+from .opened import stopped_by_sigterm
 
 
 @click.command()
@@ -50,7 +49,7 @@ def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bo
     plan = Plan(runs, steps)
     left = "nothing is left behind"
     try:
-        with _stopped_by_sigterm(), place_at(url or default_url(), keep=keep) as place:
+        with stopped_by_sigterm(), place_at(url or default_url(), keep=keep) as place:
             if keep:
                 left = f"{place.kind} {place.name} is kept"
             with _progress(show=not as_json) as told:
@@ -67,20 +66,6 @@ def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bo
 async def _take(place: Place, plan: Plan, told: Told) -> tuple[dict[str, str], list[Figure]]:
     settings = {setting.name: setting.value for setting in await place.app.perform(durability())}
     return settings, await Measures(place.app, plan, told).take()
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """A polite stop ends like Ctrl-C: the place is removed first."""
-
-    def interrupt(_: int, __: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

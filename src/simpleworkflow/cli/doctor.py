@@ -61,7 +61,7 @@ def _app(url: str | None, target: str | None) -> App:
         from ..app import App
 
         return App(url)
-    from .work import load_app
+    from .loading import load_app
 
     app = load_app(target)
     if url is not None:

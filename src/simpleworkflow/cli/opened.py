@@ -28,7 +28,7 @@ def opened(url: str | None) -> Iterator[App]:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """A polite stop ends like Ctrl-C, so that a live screen gives the terminal back as it was."""
+    """A polite stop ends like Ctrl-C: a live screen gives the terminal back as it was, and what was made is removed."""
 
     def interrupt(_: int, __: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt

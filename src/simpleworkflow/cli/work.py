@@ -20,7 +20,7 @@ from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
 from .common import UNCLEAN, check_duration, check_prefixes, check_url
-from .loading import load_app as load_app
+from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
 

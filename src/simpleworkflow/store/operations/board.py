@@ -14,10 +14,12 @@ from uuid import UUID
 from ...clock import to_us
 from ...model.names import EVERYTHING, Span
 from ...model.records import FeedLine, FeedPage, Pulse, Run, Step, WorkerState
-from ...model.states import EventType, StepKind, StepStatus
+from ...model.states import EventType
 from ..protocol import Row, Steps, query, reading
-from .events import OVERLAP
+from .events import OVERLAP, event_fields
+from .explain import step_of
 from .runs import run_of
+from .workers import introduction
 
 MOST_LANES = 1_000
 """Lanes (types and priorities) whose lateness one look considers."""
@@ -28,18 +30,7 @@ MOST_EVENTS = 100_000
 @reading
 def worker_states(*, silence: float) -> Steps[list[WorkerState]]:
     return [
-        WorkerState(
-            id=row["worker_id"],
-            name=row["name"],
-            host=row["host"],
-            pid=row["pid"],
-            started_at=row["started_at"],
-            seen_at=row["seen_at"],
-            spans_json=row["spans_json"],
-            stopped_at=row["stopped_at"],
-            runs=row["runs"],
-            is_alive=bool(row["alive"]),
-        )
+        WorkerState(**introduction(row), stopped_at=row["stopped_at"], runs=row["runs"], is_alive=bool(row["alive"]))
         for row in (yield query("worker_states", silence=to_us(silence)))
     ]
 
@@ -51,7 +42,7 @@ def children(run_id: UUID, *, after: UUID | None, limit: int) -> Steps[list[Run]
 
 @reading
 def steps_of(run_id: UUID) -> Steps[list[Step]]:
-    return [_step(row) for row in (yield query("steps_of_run", run_id=run_id))]
+    return [step_of(row) for row in (yield query("steps_of_run", run_id=run_id))]
 
 
 @reading
@@ -111,17 +102,4 @@ def _latest() -> Steps[tuple[float | None, str | None]]:
 
 
 def _line(row: Row) -> FeedLine:
-    return FeedLine(
-        id=row["id"],
-        run_id=row["workflow_id"],
-        type=EventType(row["event_type"]),
-        epoch=row["lease_epoch"],
-        data_json=row["data_json"],
-        created_at=row["created_at"],
-        run_type=row["run_type"],
-    )
-
-
-def _step(row: Row) -> Step:
-    values = dict(row)
-    return Step(**{**values, "kind": StepKind(values["kind"]), "status": StepStatus(values["status"])})
+    return FeedLine(**event_fields(row), run_type=row["run_type"])

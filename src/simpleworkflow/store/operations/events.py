@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from ...model.records import Event
@@ -28,11 +29,16 @@ def since(instant: datetime, *, after: int = 0, limit: int = 1000) -> Steps[list
 
 
 def _event(row: Row) -> Event:
-    return Event(
-        id=row["id"],
-        run_id=row["workflow_id"],
-        type=EventType(row["event_type"]),
-        epoch=row["lease_epoch"],
-        data_json=row["data_json"],
-        created_at=row["created_at"],
-    )
+    return Event(**event_fields(row))
+
+
+def event_fields(row: Row) -> dict[str, Any]:
+    """What every record of an event begins with."""
+    return {
+        "id": row["id"],
+        "run_id": row["workflow_id"],
+        "type": EventType(row["event_type"]),
+        "epoch": row["lease_epoch"],
+        "data_json": row["data_json"],
+        "created_at": row["created_at"],
+    }

@@ -17,6 +17,7 @@ from ...model.names import child_of, merge_spans
 from ...model.records import Lane, Step
 from ...model.states import CLAIMABLE, Status, StepKind, StepStatus
 from ..protocol import Row, Steps, beholding, query, reading
+from .workers import introduction
 
 MOST_WAITS = 20
 """Waits that are looked at, per run."""
@@ -59,7 +60,7 @@ def _look_closer(drawn: Picture, found: Sequence[Facts]) -> Steps[None]:
         return
     yield from _look_at_waits(drawn, found)
     for row in (yield query("explain_last_steps", b=open_ones)):
-        drawn.last[row["run_id"]] = _step(row)
+        drawn.last[row["run_id"]] = step_of(row)
     for row in (yield query("explain_signals", b=open_ones)):
         drawn.unread.setdefault(row["run_id"], []).append((row["name"], row["signals"]))
     silent = []
@@ -83,7 +84,7 @@ def _look_at_waits(drawn: Picture, found: Sequence[Facts]) -> Steps[None]:
     rows = (yield query("explain_awaited", b=said)) if said else []
     rows = [*rows, *(yield query("explain_waits", b=looks, most=MOST_WAITS))] if looks else rows
     for row in rows:
-        drawn.waits.setdefault(row["run_id"], []).append(_step(row))
+        drawn.waits.setdefault(row["run_id"], []).append(step_of(row))
 
 
 def _look_around(drawn: Picture, silence: float) -> Steps[None]:
@@ -123,19 +124,10 @@ def _facts(row: Row) -> Facts:
     return Facts(**{**values, "status": Status(values["status"]), "is_enabled": bool(values["is_enabled"])})
 
 
-def _step(row: Row) -> Step:
+def step_of(row: Row) -> Step:
     values = dict(row)
     return Step(**{**values, "kind": StepKind(values["kind"]), "status": StepStatus(values["status"])})
 
 
 def _worker(row: Row) -> Server:
-    return Server(
-        id=row["worker_id"],
-        name=row["name"],
-        host=row["host"],
-        pid=row["pid"],
-        started_at=row["started_at"],
-        seen_at=row["seen_at"],
-        spans_json=row["spans_json"],
-        load_json=row["load_json"],
-    )
+    return Server(**introduction(row), load_json=row["load_json"])

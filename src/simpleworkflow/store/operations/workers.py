@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...clock import to_us
 from ...model import payload as json
 from ...model.records import Definition, WorkerInfo
-from ..protocol import Steps, query, reading, statements
+from ..protocol import Row, Steps, query, reading, statements
 
 
 @statements
@@ -76,16 +77,10 @@ def forget(*, silence: float) -> Steps[None]:
 @reading
 def alive(*, silence: float) -> Steps[list[WorkerInfo]]:
     """Workers heard of within so many seconds."""
-    rows = yield query("live_workers", silence=to_us(silence))
-    return [
-        WorkerInfo(
-            id=row["worker_id"],
-            name=row["name"],
-            host=row["host"],
-            pid=row["pid"],
-            started_at=row["started_at"],
-            seen_at=row["seen_at"],
-            spans_json=row["spans_json"],
-        )
-        for row in rows
-    ]
+    return [WorkerInfo(**introduction(row)) for row in (yield query("live_workers", silence=to_us(silence)))]
+
+
+def introduction(row: Row) -> dict[str, Any]:
+    """What every record of a worker begins with."""
+    same = ("name", "host", "pid", "started_at", "seen_at", "spans_json")
+    return {"id": row["worker_id"], **{name: row[name] for name in same}}
