@@ -26,6 +26,7 @@ log = logging.getLogger("simpleworkflow.renew")
 
 ANNOUNCE_EVERY = BEAT
 LOOK_PAUSE = 0.02
+GOODBYE = 2.0  # seconds for what is under way to end, and as many for the goodbye itself
 
 
 class Renewer(threading.Thread):
@@ -91,13 +92,17 @@ class Renewer(threading.Thread):
             self._watch(),
             self._say_that_it_withdraws(),
         ]
-        tasks = [self._loop.create_task(role) for role in roles]
+        *tasks, watch, withdrawal = [self._loop.create_task(role) for role in roles]
         await self._stopping.wait()
+        watch.cancel()
+        if not self._withdrawing.is_set():
+            withdrawal.cancel()
+        # An announcement cut off half way may still reach the table, after the goodbye: it is heard out first.
+        await asyncio.wait([*tasks, withdrawal], timeout=GOODBYE)
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=1.0)
         try:
-            await self._ledger.run(workers.retire(self._identity.id), timeout=1.0)
+            await self._ledger.run(workers.retire(self._identity.id), timeout=GOODBYE)
         except Exception as error:
             log.debug("could not say goodbye: %s", error)
         await self._ledger.close()
