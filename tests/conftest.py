@@ -1,4 +1,4 @@
-"""One PostgreSQL server per test process, one template database, one cheap copy per test.
+"""One PostgreSQL server per test process, one template database, for each test a copy that looks fresh.
 
 If no server can be started the suite fails with the launcher's message: a backend is never skipped.
 """
@@ -6,7 +6,6 @@ If no server can be started the suite fails with the launcher's message: a backe
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,12 +14,12 @@ from pathlib import Path
 import pytest
 from support.ledger import Raw
 from support.postgres import Server, launch
+from support.recycled import Recycled
 from support.sound import raw_sound, sound, sound_url, well  # noqa: F401 - fixtures for everybody
 
 from simpleworkflow.store import Ledger, open_ledger
 
 BACKENDS = ("sqlite", "postgres")
-_serial = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +36,16 @@ async def _migrate(url: str) -> None:
     await ledger.close()
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: Server) -> Recycled:
+    return Recycled(postgres, "template_swf")
+
+
 @pytest.fixture
-def postgres_url(postgres: Server) -> Iterator[str]:
-    name = f"swf_{next(_serial)}"
-    postgres.create_database(name, template="template_swf")
+def postgres_url(postgres: Server, databases: Recycled) -> Iterator[str]:
+    name = databases.take()
     yield postgres.url(name)
-    postgres.drop_database(name)
+    databases.give_back(name)
 
 
 @pytest.fixture(params=BACKENDS)

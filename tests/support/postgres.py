@@ -141,6 +141,13 @@ class Server(ABC):
         with self._admin() as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    def rename_database(self, name: str, to: str) -> None:
+        """Rename a database after cutting off whoever is connected to it; ObjectInUse if somebody came back."""
+        with self._admin() as connection:
+            connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+            renaming = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+            connection.execute(renaming.format(sql.Identifier(name), sql.Identifier(to)))
+
     def __enter__(self) -> Self:
         return self
 
@@ -320,6 +327,10 @@ class GivenServer(Server):
     def drop_database(self, name: str) -> None:
         super().drop_database(name)
         self._created.discard(name)
+
+    def rename_database(self, name: str, to: str) -> None:
+        super().rename_database(name, to)
+        self._created = self._created - {name} | {to}
 
     def _admin_url(self) -> str:
         return self._url
