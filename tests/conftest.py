@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -53,11 +54,18 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("template") / "template.db"
+    asyncio.run(_migrate(str(file)))
+    return file
+
+
 @pytest.fixture
 def url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh, migrated database of each kind."""
     if backend == "sqlite":
-        return str(tmp_path / "test.db")
+        return str(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "test.db"))
     return str(request.getfixturevalue("postgres_url"))
 
 

@@ -144,7 +144,9 @@ class Server(ABC):
     def rename_database(self, name: str, to: str) -> None:
         """Rename a database after cutting off whoever is connected to it; ObjectInUse if somebody came back."""
         with self._admin() as connection:
-            connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
             renaming = sql.SQL("ALTER DATABASE {} RENAME TO {}")
             connection.execute(renaming.format(sql.Identifier(name), sql.Identifier(to)))
 

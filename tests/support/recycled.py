@@ -4,7 +4,7 @@ The danger is what a test leaves behind, so a database comes back only when noth
 
 * **Someone still connected**, or a worker that was started and forgotten: sessions are ended and the database gets a
   new name, so that whoever still tries the old one finds nothing, as after a DROP.
-* **Rows**: tables are emptied and their numbers start again. Rows that the migrations themselves wrote must be untouched.
+* **Rows**: tables are emptied and their numbers start again. Rows that the migrations wrote must be untouched.
 * **A changed schema, changed rights or settings**: the catalog is compared with that of the template.
 * **Statistics**, by which plans are made and which `doctor` reads: forgotten.
 

@@ -69,9 +69,7 @@ def test_a_database_with_a_scar_is_not_handed_out_again(
         assert connection.execute("SELECT 1 FROM pg_database WHERE oid = %s", was).fetchone() is None
 
 
-def test_whoever_forgot_to_leave_is_cut_off_and_finds_nothing(
-    postgres: Server, databases: Recycled, used: str
-) -> None:
+def test_whoever_forgot_to_leave_is_cut_off_and_finds_nothing(postgres: Server, databases: Recycled, used: str) -> None:
     forgotten = connect(postgres, used)
     databases.give_back(used)
     with pytest.raises(psycopg.OperationalError):
