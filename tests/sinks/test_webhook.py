@@ -236,9 +236,15 @@ async def test_a_connection_is_used_again_after_an_ordinary_answer(receiver: Rec
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: " + b"0" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n",
     ],
-    ids=["close", "long", "1.0", "no chunk", "huge chunk", "gzip", "two lengths", "negative", "no length"],
-)
+    ids=["close", "long", "1.0", "no chunk", "huge chunk", "gzip", "two lengths", "negative", "no length",
+         "squared", "many zeros", "two ways", "chunk too long", "204 with a body"],
+)  # fmt: skip
 async def test_an_odd_answer_costs_the_connection_and_not_the_event(receiver: Receiver, raw: bytes) -> None:
     receiver.always = raw
     assert await sent(hook(receiver), *story(2)) == [None] * 2

@@ -73,7 +73,7 @@ class Connections:
 
     async def _ask(self, request: bytes) -> tuple[Connection, Answer]:
         while True:
-            connection = self._kept() or await self._connect()
+            connection = await self._kept() or await self._connect()
             try:
                 return connection, await connection.exchange(request)
             except StaleConnection:
@@ -82,11 +82,15 @@ class Connections:
                 connection.abort()
                 raise
 
-    def _kept(self) -> Connection | None:
+    async def _kept(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open and monotonic() - connection.idle_since < IDLE_SECONDS:
-                return connection
+            try:
+                if monotonic() - connection.idle_since < IDLE_SECONDS and await connection.is_quiet():
+                    return connection
+            except BaseException:
+                connection.abort()
+                raise
             connection.abort()
         return None
 
