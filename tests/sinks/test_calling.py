@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from uuid import uuid4
 
@@ -128,6 +129,35 @@ async def test_something_cancelled_inside_the_function_is_a_refusal() -> None:
 
     (answer,) = await CallingSink(tired).publish([event()])
     assert "cancelled" in reason(answer)
+
+
+async def test_an_exit_or_a_stop_inside_the_function_is_a_refusal_and_ends_nothing() -> None:
+    def leaves(_: CloudEvent) -> None:
+        sys.exit("broker gone")
+
+    async def leaves_the_loop(_: CloudEvent) -> None:
+        sys.exit("broker gone")
+
+    def stops(_: CloudEvent) -> None:
+        next(iter(()))  # a future refuses to hold this one, and would wait for ever
+
+    for function, told in ((leaves, "SystemExit"), (leaves_the_loop, "SystemExit"), (stops, "StopIteration")):
+        async with asyncio.timeout(5):
+            (answer,) = await CallingSink(function).publish([event()])
+        assert told in reason(answer)
+
+
+async def test_functions_that_hang_take_no_threads_from_others() -> None:
+    over = threading.Event()
+    sink = CallingSink(lambda _: over.wait(10), at_once=40)
+
+    async def others() -> None:
+        await asyncio.sleep(0.01)  # all forty are under way
+        await asyncio.to_thread(over.set)
+
+    async with asyncio.timeout(5):
+        answers, _ = await asyncio.gather(sink.publish([event() for _ in range(40)]), others())
+    assert answers == [None] * 40
 
 
 async def test_a_cancelled_relay_cancels_the_function() -> None:

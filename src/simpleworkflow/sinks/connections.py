@@ -15,13 +15,13 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 
 from ..clock import monotonic
 from .addresses import Address, Allowed
 from .http1 import MOST_HEAD_BYTES, Answer, Connection, StaleConnection
 from .target import PUBLIC_ONLY, Target
+from .threads import SinkThreads
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """The addresses of a host name."""
@@ -43,7 +43,7 @@ class Connections:
     ) -> None:
         self._target = target
         self._allowed = allowed
-        self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "simpleworkflow-lookup")  # none is started before its use
+        self._threads = SinkThreads(LOOKUP_THREADS, "lookup")
         self._resolve = resolve or self._look_up
         self._tls = (tls or _trusting_the_system()) if target.is_tls else None
         self._timeout = timeout
@@ -69,7 +69,7 @@ class Connections:
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def _ask(self, request: bytes) -> tuple[Connection, Answer]:
         while True:
@@ -140,7 +140,7 @@ class Connections:
             found = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
             return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return await self._threads.call(ask)
 
 
 def _trusting_the_system() -> ssl.SSLContext:

@@ -87,6 +87,7 @@ class WebhookSink:
 
     async def close(self) -> None:
         await self._connections.close()
+        self._slots = asyncio.Semaphore(self._at_once)  # the next call may come from another event loop
 
     async def _deliver(self, learnt: _Learnt, event: CloudEvent) -> Refusal | None:
         async with self._slots:
