@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
 from simpleworkflow.sinks.at import sink_at
 from simpleworkflow.sinks.by_run import EARLIER_REFUSED
 from simpleworkflow.sinks.calling import CallingSink
+from simpleworkflow.sinks.http import WebhookSink
 from simpleworkflow.sinks.lines import LinesSink
-from simpleworkflow.sinks.protocol import CloudEvent, Refusal
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink
 from simpleworkflow.sinks.several import SeveralSinks
 
 from .made import event, story
@@ -101,6 +103,21 @@ def test_bad_settings_in_the_environment_are_explained(monkeypatch: pytest.Monke
             patched.setenv(f"SIMPLEWORKFLOW_WEBHOOK_{name}", value)
             sink_at("https://example.com/")
         assert "hunter2" not in str(caught.value)
+
+
+def test_a_closed_sink_serves_the_next_worker_in_another_event_loop(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def serve(sink: Sink) -> set[Refusal | None]:
+        async with Receiver(port=port):
+            answers = await sink.publish([event() for _ in range(20)])
+            await sink.close()
+        return set(answers)
+
+    webhook = WebhookSink(f"http://localhost:{port}/", allow=["localhost"], allow_http=True)
+    for sink in (webhook, LinesSink(tmp_path / "events.jsonl"), CallingSink(lambda _: None)):
+        assert [asyncio.run(serve(sink)) for _ in range(2)] == [{None}, {None}]
 
 
 # Several.
