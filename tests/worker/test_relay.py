@@ -19,10 +19,11 @@ import simpleworkflow as swf
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
 from simpleworkflow.model.outbox import LANES, Delivery
-from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.worker.relay import Relay, SinkTrouble
 from simpleworkflow.worker.relay_options import RelayOptions
+from simpleworkflow.worker.relay_role import RelayRole
 
 QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
 
@@ -75,6 +76,25 @@ async def test_events_arrive_in_order_as_cloud_events(stage: Stage) -> None:
 async def test_a_stop_gives_the_lanes_back_at_once(stage: Stage, ledger: Ledger) -> None:
     async with stage.running(Heap()) as relay:
         await stage.until(lambda: relay.serves == 16, "it serves every lane")
+    assert len(await take(ledger, "heir")) == 16
+
+
+async def test_a_sink_that_is_gone_ends_the_relay_of_a_worker_and_blames_no_event(
+    stage: Stage, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Gone(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            raise SinkGone("nobody listens")
+
+    run_id, sink = new_id(), Gone()
+    put(stage.raw, run_id, 1)
+    own = open_ledger(stage.url)
+    (task,) = RelayRole(sink, RelayOptions(), "relay-a").start(own, asyncio.Event())
+    await asyncio.wait_for(task, 20)
+    await own.close()
+    assert "delivers no more events: nobody listens" in caplog.text
+    assert sink.is_closed
+    assert rows(stage.raw, run_id)[0]["attempt"] == 0
     assert len(await take(ledger, "heir")) == 16
 
 

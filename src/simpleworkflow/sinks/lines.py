@@ -10,7 +10,8 @@ one write, under a lock, so that several writers do not mix their lines. If it f
 what did get through comes twice.
 
 Standard output may be a pipe whose reader is asleep: it is written past Python's buffer, which would keep the program
-from ending. On a terminal, characters that it might obey are written as JSON escapes.
+from ending. When the reader has ended (`| head`), nobody will ever take these events here, and the relay is told so.
+On a terminal, characters that it might obey are written as JSON escapes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import TextIO
 
 from ..model.errors import InvalidURL
 from .envelope import structured
-from .protocol import CloudEvent, Refusal
+from .protocol import CloudEvent, Refusal, SinkGone
 from .threads import SinkThreads
 
 _FLAGS = os.O_APPEND | os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
@@ -71,6 +72,8 @@ class LinesSink:
                 self._file.append(text.encode())
             else:
                 _print(sys.stdout, text)
+        except BrokenPipeError:
+            raise SinkGone("nobody reads standard output any more; what was not taken waits for the next one") from None
         except (OSError, ValueError) as error:  # ValueError: standard output has been closed
             place = self._file.path if self._file else "standard output"
             told = error.strerror if isinstance(error, OSError) else None

@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from ..model.errors import SimpleWorkflowError
+
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
@@ -43,6 +45,10 @@ class Refusal:
     """Seconds that the other side asked for."""
 
 
+class SinkGone(SimpleWorkflowError):
+    """The place will not come back in this process. The relay ends, and what was not taken waits for another one."""
+
+
 class Sink(Protocol):
     """A place that takes events."""
 
@@ -50,6 +56,7 @@ class Sink(Protocol):
         """One answer per event, in the same order; None: taken. Raising means that none is known to be taken.
 
         Several events of one run come in their order; after a refusal the rest of that run's must not be sent.
+        `SinkGone` says that there is no use in coming again.
         """
 
     async def close(self) -> None: ...

@@ -25,7 +25,7 @@ from contextlib import suppress
 from ..clock import EPOCH
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.outbox import Delivery, Marks, Offered, Refused
-from ..sinks.protocol import CloudEvent, Refusal, Sink
+from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
 from ..store.operations import outbox
 from ..store.url import mask_text
@@ -75,7 +75,7 @@ class Relay:
         self._wake.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Publish until told to stop; what is under way is finished and marked first."""
+        """Publish until told to stop; what is under way is finished and marked first. SinkGone when the sink is."""
         roles = [
             asyncio.create_task(forever("the outbox's lanes", LOOK_EVERY, self._lanes.tend, stopping)),
             asyncio.create_task(forever("the outbox's pruning", PRUNE_EVERY, self.prune, stopping)),
@@ -133,6 +133,8 @@ class Relay:
                 if not away:
                     log.warning("the relay waits for the database: %s", error)
                 away = True
+            except SinkGone:
+                raise
             except Exception:
                 log.exception("the relay stumbled and goes on")
             if not more:
@@ -187,6 +189,8 @@ class Relay:
                 answers = list(await self._sink.publish([self._cloud_event(event) for event in offered]))
             if len(answers) != len(offered):
                 raise SinkTrouble(f"the sink gave {len(answers)} answers to {len(offered)} events")
+        except SinkGone:
+            raise
         except Exception as error:
             return self._blame(offered, error)
         self._careful = max(self._careful - 1, 0)
