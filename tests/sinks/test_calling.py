@@ -123,6 +123,19 @@ async def test_a_slow_receiver_gets_no_more_events_than_the_relay_has_time_for(m
     assert answers == [None, None, None, Refusal(by_run.NO_TIME_LEFT), Refusal(EARLIER_REFUSED)]
 
 
+async def test_no_delivery_is_started_that_could_outlast_the_relays_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(by_run, "monotonic", lambda: now)
+
+    async def slow(_: CloudEvent) -> None:
+        nonlocal now
+        now += 30
+
+    answers = await by_run.deliver_by_run(story(3), CallingSink(slow)._deliver, 1, longest=31)
+    assert (answers[0], now) == (None, 30), "a second one could have ended at 61, and the relay gives a call 60"
+    assert reason(answers[1]) == by_run.NO_TIME_LEFT
+
+
 async def test_something_cancelled_inside_the_function_is_a_refusal() -> None:
     async def tired(_: CloudEvent) -> None:
         raise asyncio.CancelledError

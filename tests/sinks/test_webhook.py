@@ -86,9 +86,10 @@ async def test_headers_of_the_operator_are_sent_along(receiver: Receiver) -> Non
 @pytest.mark.parametrize(
     "headers",
     [{"host": "evil"}, {"Content-Length": "0"}, {"webhook-id": "1"}, {"ce-type": "x"}, {"a b": "1"}, {"": "1"},
+     {"x": None}, {"x": b"t0ken"}, {b"x": "1"},
      {"x\r\ny": "1"}, {"x": "t0ken\r\ny: 2"}, {"x": "t0ken\n"}, {"x": "t0kén"}, {"x": "t0ken\0"}],
 )  # fmt: skip
-def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
+def test_headers_that_would_break_the_request_are_refused(headers: dict[Any, Any]) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         WebhookSink("https://example.com/", headers=headers)
     assert "t0k" not in str(caught.value)
@@ -452,7 +453,8 @@ async def test_no_reason_or_repr_holds_a_secret_of_the_url(receiver: Receiver) -
     assert len(told) == 5
 
 
-@pytest.mark.parametrize("options", [{"mode": "both"}, {"at_once": 0}, {"timeout": 0}, {"allow": "10.0.0.0/8"},
+@pytest.mark.parametrize("options", [{"mode": "both"}, {"at_once": 0}, {"timeout": 0}, {"timeout": 60}, {"timeout": float("nan")},
+                                     {"allow": "10.0.0.0/8"},
                                      {"allow": ["10.0.0.0/99"]}, {"allow": ["a b"]}, {"allow": [""]}])  # fmt: skip
 def test_options_that_cannot_work_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):

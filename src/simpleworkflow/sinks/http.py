@@ -27,12 +27,13 @@ from .addresses import Allowed
 from .by_run import deliver_by_run
 from .connections import Connections, Resolve, Unreachable
 from .envelope import STRUCTURED, binary_headers, percent_encoded, structured
-from .http1 import Answer, BrokenAnswer
+from .http1 import BODY_SECONDS, Answer, BrokenAnswer
 from .protocol import CloudEvent, Refusal
 from .signing import Signer
 from .target import parse_target
 
 TIMEOUT = 10.0
+LONGEST_TIMEOUT = 45.0
 CONNECT_TIMEOUT = 5.0
 LONGEST_RETRY_AFTER = 3600.0
 MODES = ("structured", "binary")
@@ -66,8 +67,10 @@ class WebhookSink:
     ) -> None:
         if mode not in MODES:
             raise InvalidPolicy(f"a webhook's mode is structured or binary, not {str(mode)[:20]!r}")
-        if at_once < 1 or timeout <= 0:
-            raise InvalidPolicy("a webhook needs at_once of 1 or more and a timeout longer than zero")
+        if at_once < 1 or not 0 < timeout <= LONGEST_TIMEOUT:
+            raise InvalidPolicy(
+                f"a webhook needs at_once of 1 or more, and a timeout of at most {LONGEST_TIMEOUT:g} seconds"
+            )
         allowed = Allowed(allow)
         self._target = parse_target(url, allowed, allow_http=allow_http)
         self._is_structured = mode == "structured"
@@ -83,7 +86,8 @@ class WebhookSink:
         return f"WebhookSink({str(self._target)!r})"
 
     async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        return await deliver_by_run(events, partial(self._deliver, _Learnt(self._at_once)), self._at_once)
+        deliver = partial(self._deliver, _Learnt(self._at_once))
+        return await deliver_by_run(events, deliver, self._at_once, longest=self._timeout + BODY_SECONDS)
 
     async def close(self) -> None:
         await self._connections.close()
@@ -168,12 +172,12 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Extra headers of the operator's; values are never shown, they may be tokens."""
     checked = {}
     for name, value in headers.items():
-        lower = name.lower()
-        if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-            raise InvalidPolicy(f"{name[:40]!r} is not a header's name; use letters, digits and hyphens")
+        lower = str(name).lower()
+        if not lower or not isinstance(name, str) or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
+            raise InvalidPolicy(f"{lower[:40]!r} is not a header's name; use letters, digits and hyphens")
         if lower in _OURS or lower.startswith(("webhook-", "ce-")):
             raise InvalidPolicy(f"the header {lower} is set by the webhook itself")
-        if not value.isascii() or not value.isprintable():
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise InvalidPolicy(f"the value of the header {lower} must be printable ASCII, on one line")
         checked[lower] = value
     return checked
