@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from cloudevents.core.v1.event import CloudEvent as ParsedEvent
 from support.proxy import Proxy
 
 from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
-from simpleworkflow.sinks.by_run import EARLIER_REFUSED
+from simpleworkflow.sinks.by_run import EARLIER_REFUSED, NO_TIME_LEFT
 from simpleworkflow.sinks.redis import DEFAULT_STREAM, RedisSink
 
 from .made import NOON, event, reason, story
@@ -131,6 +132,24 @@ async def test_a_wrong_password_is_told_and_not_shown(redis_server: RedisServer,
     assert not any(secret in reason(answer) for secret in (password, "hunter2", "s/l@sh"))
 
 
+async def test_a_missing_password_is_told_as_such(redis_server: RedisServer) -> None:
+    sink = RedisSink(f"redis://127.0.0.1:{redis_server.port}/0")
+    (answer,) = await sink.publish([event()])
+    await sink.close()
+    assert reason(answer).endswith("it wants a password: redis://:PASSWORD@host/0")
+
+
+async def test_a_long_story_on_a_slow_line_ends_before_the_relays_patience(
+    sink: RedisSink, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 15)  # one look at it before the first event, and one before each
+    monkeypatch.setattr("simpleworkflow.sinks.redis.monotonic", lambda: next(clock))
+    answers = await sink.publish(story(5))
+    assert answers[:2] == [None, None]
+    assert [reason(one) for one in answers[2:]] == [NO_TIME_LEFT, EARLIER_REFUSED, EARLIER_REFUSED]
+    assert client.xlen(DEFAULT_STREAM) == 2
+
+
 async def test_a_server_that_repeats_the_password_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = RedisSink("redis://ada:s%2Fl%40sh@127.0.0.1:1/0")
 
@@ -149,6 +168,7 @@ async def test_a_server_that_repeats_the_password_is_not_quoted(monkeypatch: pyt
         "redis://:hunter2@host:port/0",
         "redis://[::1/hunter2",
         "redis://h/0?socket_timeout=hunter2",
+        "redis://h/0?streem=hunter2",
     ],
 )
 def test_a_bad_url_is_refused_without_being_shown(url: str) -> None:
