@@ -115,6 +115,15 @@ def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str) ->
     assert statuses(box, second) == ["published", "published"]
 
 
+def test_a_line_with_a_secret_can_come_by_the_environment(box: Raw, url: str, tmp_path: Path) -> None:
+    put(box, new_id(), 1)
+    target = tmp_path / "events.jsonl"
+    given = {"SIMPLEWORKFLOW_URL": url, "SIMPLEWORKFLOW_SINK": f"file:{target}"}
+    done = CliRunner().invoke(main, ["outbox", "dispatch", "--once"], env=given)
+    assert done.exit_code == 0, done.output
+    assert len(target.read_text().splitlines()) == 1
+
+
 def test_a_dispatcher_whose_reader_has_ended_ends_and_refuses_nothing(box: Raw, url: str) -> None:
     run_id = new_id()
     put(box, run_id, 3)
