@@ -186,7 +186,42 @@ class Hanging(Heap):
         return []
 
 
-@pytest.mark.parametrize(("sink", "says"), [(Nonsense, "gave 0 answers to 1"), (Hanging, "no answer within 0.05 s")])
+class Yes(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Any]:
+        return [True] * len(events)
+
+
+class Exits(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise SystemExit("broker gone")
+
+
+class InnerCancel(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise asyncio.CancelledError("a client of the sink's gave up its own future")
+
+
+class Unreadable(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise UnreadableError
+
+
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("sink", "says"),
+    [
+        (Nonsense, "gave 0 answers to 1"),
+        (Hanging, "no answer within 0.05 s"),
+        (Yes, "answered bool; an answer is a Refusal, or None"),
+        (Exits, "SystemExit: broker gone"),
+        (InnerCancel, "CancelledError: a client"),
+        (Unreadable, "UnreadableError"),
+    ],
+)
 async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
     stage: Stage, sink: type[Heap], says: str
 ) -> None:
@@ -195,6 +230,26 @@ async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
     async with stage.running(sink(), timeout=0.05, retry=swf.Retry(max_attempts=1)):
         await stage.until(lambda: statuses(stage.raw, run_id) == ["dead"], "it was given up")
     assert says in rows(stage.raw, run_id)[0]["last_error"]
+
+
+@pytest.mark.parametrize("reason", ["a\x00b", "a\udc80b"], ids=["NUL", "a lone surrogate"])
+async def test_a_reason_that_no_database_takes_does_not_bring_the_batch_back_for_ever(
+    stage: Stage, reason: str
+) -> None:
+    bad, good, heap = new_id(), new_id(), Heap()
+    heap.refusing[bad] = Refusal(reason, is_permanent=True)
+    put(stage.raw, bad, 1)
+    put(stage.raw, good, 1)
+    async with stage.running(heap):
+        await stage.until(lambda: statuses(stage.raw, bad) == ["dead"], "it was given up")
+    assert rows(stage.raw, bad)[0]["last_error"] in ("a\\0b", "a?b")
+    assert heap.of(good) == [1]
+
+
+@pytest.mark.parametrize("given", [{"reason": ValueError("no")}, {"reason": "no", "retry_after": "30s"}])
+def test_a_refusal_is_checked_where_it_is_made(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPolicy):
+        Refusal(**given)
 
 
 async def test_a_sink_that_is_down_costs_no_attempts_of_most_events(stage: Stage) -> None:

@@ -14,7 +14,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from ..model.errors import SimpleWorkflowError
+from ..model.errors import InvalidPolicy, SimpleWorkflowError
+from ..model.failure import storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,14 @@ class Refusal:
     """Trying again cannot help: the event goes to the dead letters at once."""
     retry_after: float | None = None
     """Seconds that the other side asked for."""
+
+    def __post_init__(self) -> None:
+        """Checked where it is made: what cannot be written down would keep the whole batch from being marked."""
+        if not isinstance(self.reason, str):
+            raise InvalidPolicy(f"the reason of a Refusal is text, not {type(self.reason).__name__}; write str(error)")
+        if self.retry_after is not None and not isinstance(self.retry_after, int | float):
+            raise InvalidPolicy("retry_after of a Refusal is a number of seconds, such as 30.0")
+        object.__setattr__(self, "reason", storable(self.reason))
 
 
 class SinkGone(SimpleWorkflowError):

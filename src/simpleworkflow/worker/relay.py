@@ -25,6 +25,7 @@ from contextlib import suppress
 from ..clock import EPOCH
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.outbox import Delivery, Marks, Offered, Refused
+from ..sinks.calling import refusal_of
 from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
 from ..store.operations import outbox
@@ -189,9 +190,12 @@ class Relay:
                 answers = list(await self._sink.publish([self._cloud_event(event) for event in offered]))
             if len(answers) != len(offered):
                 raise SinkTrouble(f"the sink gave {len(answers)} answers to {len(offered)} events")
-        except SinkGone:
-            raise
-        except Exception as error:
+            for answer in answers:
+                if not isinstance(answer, Refusal | None):
+                    raise SinkTrouble(f"the sink answered {type(answer).__name__}; an answer is a Refusal, or None")
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, SinkGone) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+                raise
             return self._blame(offered, error)
         self._careful = max(self._careful - 1, 0)
         runs = {event.run_id for event in offered}
@@ -199,14 +203,13 @@ class Relay:
         self._troubles = self._troubles + 1 if is_down else 0
         return answers
 
-    def _blame(self, offered: Sequence[Offered], error: Exception) -> Sequence[Refusal] | None:
+    def _blame(self, offered: Sequence[Offered], error: BaseException) -> Sequence[Refusal] | None:
         late = f"no answer within {self._options.timeout:g} seconds"
-        text = late if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-        reason = mask_text(text)[:LONGEST_REASON]
-        log.warning("the sink failed with %d events: %s", len(offered), reason)
+        refusal = Refusal(late if isinstance(error, TimeoutError) else refusal_of(error).reason)
+        log.warning("the sink failed with %d events: %s", len(offered), refusal.reason)
         self._troubles += 1
         self._careful = 2 * self._options.batch
-        return [Refusal(reason)] if len(offered) == 1 else None
+        return [refusal] if len(offered) == 1 else None
 
     def _judge(
         self, offered: Sequence[Offered], answers: Sequence[Refusal | None], behind: Sequence[tuple[int, str]]
@@ -282,3 +285,9 @@ class Relay:
             if done.place is None:
                 break
         return deleted
+
+
+def _is_cancelled() -> bool:
+    """We ourselves, and not something inside the sink."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
