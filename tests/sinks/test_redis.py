@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import trustme
 from cloudevents.core.v1.event import CloudEvent as ParsedEvent
 from support.proxy import Proxy
 
@@ -121,6 +124,21 @@ async def test_a_server_that_goes_deaf_runs_into_the_limit(
             answers = await sink.publish([event()])
         assert "imeout" in reason(answers[0])
         await sink.close()
+
+
+@pytest.mark.parametrize(("named", "told"), [("localhost", None), ("elsewhere.example", "certificate verify failed")])
+async def test_with_tls_the_certificate_must_be_for_the_host(
+    redis_server: RedisServer, authority: trustme.CA, tmp_path: Path, named: str, told: str | None
+) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(named).configure_cert(context)
+    async with Proxy(redis_server.url, tls=context) as proxy:
+        url = proxy.url.replace("redis://", "rediss://").replace("127.0.0.1", "localhost")
+        sink = RedisSink(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}")
+        (answer,) = await sink.publish([event()])
+        await sink.close()
+    assert answer is None if told is None else told in reason(answer)
 
 
 @pytest.mark.parametrize("password", ["hunter2-secret", "s%2Fl%40sh"])

@@ -114,6 +114,7 @@ def _client(url: str) -> Any:
             socket_connect_timeout=CONNECT_TIMEOUT,
             retry=Retry(NoBackoff(), 0),  # the relay tries again, and says so
             protocol=2,
+            **_tls_options(url),
         )
         client.connection_pool.make_connection()  # connects to nothing, but knows which options exist
         return client
@@ -121,6 +122,11 @@ def _client(url: str) -> Any:
         raise InvalidURL(
             f"that Redis URL cannot be read, or has an option after the ? that there is not; {_HOW}"
         ) from None
+
+
+def _tls_options(url: str) -> dict[str, bool]:
+    """The certificate must be for the host, which redis-py before 6 does not ask; who wants none at all gets none."""
+    return {"ssl_check_hostname": True} if url.lower().startswith("rediss:") and "ssl_cert_reqs" not in url else {}
 
 
 def _secrets_of(url: str) -> list[str]:
