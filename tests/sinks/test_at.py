@@ -154,6 +154,14 @@ async def test_one_refusal_is_enough_and_holds_back_the_rest_of_the_run() -> Non
     assert answers == [None, Refusal("busy; gone", True, 9), Refusal(EARLIER_REFUSED, retry_after=9)]
 
 
+async def test_an_event_is_untried_when_no_place_has_been_asked() -> None:
+    late, busy = Refusal("no time", is_untried=True), Refusal("busy")
+    for two, is_untried in ((late, True), (busy, False)):
+        (answer,) = await SeveralSinks(Scripted(late), Scripted(two), Scripted(None)).publish([event()])
+        assert answer is not None
+        assert answer.is_untried is is_untried
+
+
 async def test_a_place_that_raises_makes_nothing_known_to_be_taken() -> None:
     class Broken(Scripted):
         async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:

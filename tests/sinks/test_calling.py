@@ -62,6 +62,11 @@ async def test_permanent_errors_and_wished_delays_are_passed_on() -> None:
     async def picky(given: CloudEvent) -> None:
         raise swf.PermanentError("never") if given.sequence == 1 else swf.RetryAfter("30s")
 
+    async def grouped(_: CloudEvent) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(picky(event(1)))
+
+    assert await CallingSink(grouped).publish([event()]) == [Refusal("PermanentError: never", is_permanent=True)]
     answers = await CallingSink(picky).publish([event(1), event(2)])
     assert answers[0] == Refusal("PermanentError: never", is_permanent=True)
     assert answers[1] is not None
@@ -120,7 +125,7 @@ async def test_a_slow_receiver_gets_no_more_events_than_the_relay_has_time_for(m
 
     given = [*story(2), *story(3)]
     answers = await CallingSink(slow, at_once=1).publish(given)
-    assert answers == [None, None, None, Refusal(by_run.NO_TIME_LEFT), Refusal(EARLIER_REFUSED)]
+    assert answers == [None, None, None, by_run.NO_TIME_LEFT, Refusal(EARLIER_REFUSED)]
 
 
 async def test_no_delivery_is_started_that_could_outlast_the_relays_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +138,7 @@ async def test_no_delivery_is_started_that_could_outlast_the_relays_patience(mon
 
     answers = await by_run.deliver_by_run(story(3), CallingSink(slow)._deliver, 1, longest=31)
     assert (answers[0], now) == (None, 30), "a second one could have ended at 61, and the relay gives a call 60"
-    assert reason(answers[1]) == by_run.NO_TIME_LEFT
+    assert answers[1] == by_run.NO_TIME_LEFT
 
 
 async def test_something_cancelled_inside_the_function_is_a_refusal() -> None:

@@ -124,6 +124,17 @@ async def test_an_event_refused_too_often_is_dead_and_holds_back_only_its_run(st
     assert (rows(stage.raw, bad)[0]["attempt"], rows(stage.raw, bad)[0]["last_error"]) == (3, "busy")
 
 
+async def test_an_event_that_was_not_tried_has_nothing_counted_against_it(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    heap.refusing[run_id] = Refusal("no time left", is_untried=True)
+    put(stage.raw, run_id, 2)
+    async with stage.running(heap) as relay:
+        await stage.until(lambda: relay.counts[Delivery.RETRYING] > 4, "it came more often than its attempts")
+        assert rows(stage.raw, run_id)[0]["attempt"] == 0
+        del heap.refusing[run_id]
+        await stage.until(lambda: heap.of(run_id) == [1, 2], "both arrived")
+
+
 async def test_a_permanent_refusal_needs_no_second_try(stage: Stage) -> None:
     run_id, heap = new_id(), Heap()
     heap.refusing[run_id] = Refusal("gone, postgresql://u:hunter2@h/d", is_permanent=True)

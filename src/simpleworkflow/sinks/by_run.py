@@ -20,7 +20,7 @@ from .protocol import CloudEvent, Refusal
 Deliver = Callable[[CloudEvent], Awaitable[Refusal | None]]
 
 EARLIER_REFUSED = "an earlier event of the run was refused"
-NO_TIME_LEFT = "the receiver is slow: there was no time left for this event in its batch"
+NO_TIME_LEFT = Refusal("the receiver is slow: there was no time left for this event in its batch", is_untried=True)
 CALL_SECONDS = 50.0
 """The relay gives a call 60."""
 
@@ -43,7 +43,7 @@ async def deliver_by_run(
                 if refusal is not None:
                     answers[place] = after(refusal)
                     continue
-                refusal = Refusal(NO_TIME_LEFT) if monotonic() > until else await deliver(events[place])
+                refusal = NO_TIME_LEFT if monotonic() > until else await deliver(events[place])
                 answers[place] = refusal
 
     async with asyncio.TaskGroup() as servers:

@@ -66,7 +66,9 @@ class CallingSink:
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """What an exception says about an event that was not taken."""
+    """What an exception says about an event that was not taken; of a group of one, that one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     try:
         told = str(error)
     except Exception:

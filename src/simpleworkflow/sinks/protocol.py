@@ -44,6 +44,8 @@ class Refusal:
     """Trying again cannot help: the event goes to the dead letters at once."""
     retry_after: float | None = None
     """Seconds that the other side asked for."""
+    is_untried: bool = False
+    """The other side has not been asked, for want of time: nothing counts against the event."""
 
     def __post_init__(self) -> None:
         """Checked where it is made: what cannot be written down would keep the whole batch from being marked."""

@@ -55,7 +55,7 @@ class RedisSink:
         while waiting:
             wave = [places.pop(0) for places in waiting]
             if monotonic() > until:  # a long story of one run on a slow line
-                refusals: list[Refusal | None] = [Refusal(NO_TIME_LEFT)] * len(wave)
+                refusals: list[Refusal | None] = [NO_TIME_LEFT] * len(wave)
             else:
                 refusals = await self._offer([events[place] for place in wave])
             for place, rest, refusal in zip(wave, waiting, refusals, strict=True):

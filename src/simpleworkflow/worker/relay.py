@@ -231,13 +231,13 @@ class Relay:
 
     def _refused(self, event: Offered, refusal: Refusal) -> Refused:
         reason = mask_text(refusal.reason)[:LONGEST_REASON]
-        failures = event.attempt + 1
+        failures = event.attempt + (0 if refusal.is_untried else 1)
         about = {"run_id": str(event.run_id), "sequence": event.sequence}
-        if refusal.is_permanent or failures >= self._options.retry.max_attempts:
+        if refusal.is_permanent or (not refusal.is_untried and failures >= self._options.retry.max_attempts):
             told = "event %d (%s) of run %s is dead after %d attempts and holds back that run's later ones: %s"
             log.error(told, event.sequence, event.event_type, event.run_id, failures, reason, extra=about)
             return Refused(event.id, Delivery.DEAD, failures, None, reason)
-        delay = self._options.retry.delay(failures, random.random())
+        delay = self._options.retry.delay(max(failures, 1), random.random())
         if refusal.retry_after is not None:
             delay = max(delay, min(refusal.retry_after, LONGEST_WAIT))
         told = "event %d (%s) of run %s was refused, next try in %.0f s: %s"
