@@ -168,6 +168,15 @@ async def test_a_host_that_asks_for_a_pause_gets_it_for_the_whole_batch(receiver
     assert {one and one.retry_after for one in answers} == {20}
 
 
+async def test_a_host_that_wants_fewer_events_gets_no_more_and_the_unsent_are_not_blamed(receiver: Receiver) -> None:
+    receiver.next.extend([OK] * 5)
+    receiver.always = answer("429 Too Many Requests")
+    answers = await sent(hook(receiver, at_once=2), *(event() for _ in range(30)))
+    assert len(receiver.received) <= 7
+    assert answers.count(None) == 5
+    assert sum(1 for one in answers if one is not None and not one.is_untried) == len(receiver.received) - 5
+
+
 async def test_the_body_of_an_answer_is_never_shown(receiver: Receiver) -> None:
     receiver.always = answer("500 <b>phrase</b>", body=b"inner secret")
     (refusal,) = await sent(hook(receiver), event())

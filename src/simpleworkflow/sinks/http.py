@@ -8,7 +8,9 @@ hour. Redirects are not followed, since they could lead anywhere.
 The dangers are in the neighbours: where the URL leads (addresses.py, target.py, connections.py), what comes back
 (http1.py) and who may claim to be us (signing.py). Here it is the batch: a host that is down must not cost a timeout
 for each of a hundred runs, so what one delivery learns about the host is the answer for those behind it in the same
-call. Reasons name the host, never the path or the query: those of webhooks are often secrets.
+call. A host that is well but wants fewer (429) gets no more in this call, and what was not sent is not blamed for it.
+
+Reasons name the host, never the path or the query: those of webhooks are often secrets.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
@@ -39,7 +42,7 @@ LONGEST_RETRY_AFTER = 3600.0
 MODES = ("structured", "binary")
 
 _FINAL = {410, 413}
-_SLOW_DOWN = {429, 503}
+_TOO_FAST, _AWAY = 429, 503
 _OURS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade", "te"}
 
 
@@ -108,10 +111,12 @@ class WebhookSink:
                 return learnt.about_the_host
             except BrokenAnswer as error:
                 return Refusal(f"{self._target} gave no answer: {error}")
-        refusal_or_none = self._judge(answer)
-        if answer.status in _SLOW_DOWN and refusal_or_none and refusal_or_none.retry_after:
-            learnt.about_the_host = refusal_or_none
-        return refusal_or_none
+        answered = self._judge(answer)
+        if answered is not None and answer.status == _TOO_FAST:
+            learnt.about_the_host = replace(answered, is_untried=True)
+        elif answered is not None and answer.status == _AWAY and answered.retry_after:
+            learnt.about_the_host = answered
+        return answered
 
     def _request(self, event: CloudEvent) -> bytes:
         body = (structured(event) if self._is_structured else event.data).encode()
