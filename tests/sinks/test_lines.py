@@ -15,6 +15,7 @@ import pytest
 
 from simpleworkflow.model.errors import InvalidURL
 from simpleworkflow.sinks.lines import LinesSink
+from simpleworkflow.sinks.protocol import SinkGone
 
 from .made import event, reason, story
 
@@ -175,6 +176,12 @@ def test_a_closed_pipe_on_standard_output_is_told_for_good_and_leaves_nothing_un
                           stdout=writing, stderr=subprocess.PIPE, timeout=30)  # fmt: skip
     os.close(writing)
     assert done.stderr.splitlines()[-1].startswith(b"simpleworkflow.sinks.protocol.SinkGone: nobody reads standard")
+
+
+async def test_a_program_without_standard_output_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SinkGone, match="there is no standard output"):
+        await LinesSink().publish([event()])
 
 
 STUCK = """

@@ -426,6 +426,7 @@ async def test_a_worker_with_a_sink_takes_events_out_and_knows_its_apps_rules(ur
         ({"sink": 42}, InvalidPolicy),
         ({"sink": Heap(), "keep_published": "-1s"}, swf.InvalidDuration),
         ({"sink": Heap(), "sink_source": "a\nb"}, InvalidPolicy),
+        ({"sink": Heap(), "sink_source": "my shop"}, InvalidPolicy),
     ],
 )
 def test_a_sink_that_cannot_be_is_refused_where_it_is_written(

@@ -70,6 +70,8 @@ class LinesSink:
         try:
             if self._file is not None:
                 self._file.append(text.encode())
+            elif sys.stdout is None:  # closed before we were started
+                raise SinkGone("there is no standard output; what was not taken waits for the next one")
             else:
                 _print(sys.stdout, text)
         except BrokenPipeError:
