@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import socket
+import threading
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -105,19 +106,31 @@ def test_bad_settings_in_the_environment_are_explained(monkeypatch: pytest.Monke
         assert "hunter2" not in str(caught.value)
 
 
-def test_a_closed_sink_serves_the_next_worker_in_another_event_loop(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+class Thanks(BaseHTTPRequestHandler):
+    """A receiver that outlives an event loop."""
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not on the screen."""
+
+
+def test_a_closed_sink_serves_the_next_worker_in_another_event_loop(tmp_path: Path) -> None:
     async def serve(sink: Sink) -> set[Refusal | None]:
-        async with Receiver(port=port):
-            answers = await sink.publish([event() for _ in range(20)])
-            await sink.close()
+        answers = await sink.publish([event() for _ in range(9)])
+        await sink.close()
         return set(answers)
 
-    webhook = WebhookSink(f"http://localhost:{port}/", allow=["localhost"], allow_http=True)
-    for sink in (webhook, LinesSink(tmp_path / "events.jsonl"), CallingSink(lambda _: None)):
-        assert [asyncio.run(serve(sink)) for _ in range(2)] == [{None}, {None}]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Thanks) as receiver:
+        threading.Thread(target=receiver.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://localhost:{receiver.server_port}/"
+        webhook = WebhookSink(url, allow=["localhost"], allow_http=True, at_once=2)
+        for sink in (webhook, LinesSink(tmp_path / "events.jsonl"), CallingSink(lambda _: None)):
+            assert [asyncio.run(serve(sink)) for _ in range(2)] == [{None}, {None}]
+        receiver.shutdown()
 
 
 # Several.
