@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -112,6 +113,31 @@ def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str) ->
     assert outbox("replay", "--dead", url=url).stdout == "1 event is offered again\n"
     assert dispatched("--sink", "stdout:", url=url).stderr == "3 published\n"
     assert statuses(box, second) == ["published", "published"]
+
+
+def test_a_line_with_a_secret_can_come_by_the_environment(box: Raw, url: str, tmp_path: Path) -> None:
+    put(box, new_id(), 1)
+    target = tmp_path / "events.jsonl"
+    given = {"SIMPLEWORKFLOW_URL": url, "SIMPLEWORKFLOW_SINK": f"file:{target}"}
+    done = CliRunner().invoke(main, ["outbox", "dispatch", "--once"], env=given)
+    assert done.exit_code == 0, done.output
+    assert len(target.read_text().splitlines()) == 1
+
+
+def test_a_dispatcher_whose_reader_has_ended_ends_and_refuses_nothing(box: Raw, url: str) -> None:
+    run_id = new_id()
+    put(box, run_id, 3)
+    reading, writing = os.pipe()
+    os.close(reading)  # as head does
+    arguments = [*COMMAND, "outbox", "dispatch", "--sink", "stdout:"]
+    done = subprocess.run(
+        arguments, env=environment(url), stdout=writing, stderr=subprocess.PIPE, text=True, timeout=20
+    )
+    os.close(writing)
+    assert done.returncode == 1
+    assert "nobody reads standard output any more; what was not taken waits" in done.stderr.splitlines()[-1]
+    assert statuses(box, run_id) == ["waiting"] * 3
+    assert "no dispatcher is alive" in outbox("status", url=url).stdout
 
 
 def test_a_dispatcher_stops_when_told_to_and_gives_its_lanes_back(box: Raw, url: str, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
 from simpleworkflow.sinks.at import sink_at
 from simpleworkflow.sinks.by_run import EARLIER_REFUSED
 from simpleworkflow.sinks.calling import CallingSink
+from simpleworkflow.sinks.http import WebhookSink
 from simpleworkflow.sinks.lines import LinesSink
-from simpleworkflow.sinks.protocol import CloudEvent, Refusal
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink
 from simpleworkflow.sinks.several import SeveralSinks
 
 from .made import event, story
@@ -103,6 +106,33 @@ def test_bad_settings_in_the_environment_are_explained(monkeypatch: pytest.Monke
         assert "hunter2" not in str(caught.value)
 
 
+class Thanks(BaseHTTPRequestHandler):
+    """A receiver that outlives an event loop."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not on the screen."""
+
+
+def test_a_closed_sink_serves_the_next_worker_in_another_event_loop(tmp_path: Path) -> None:
+    async def serve(sink: Sink) -> set[Refusal | None]:
+        answers = await sink.publish([event() for _ in range(9)])
+        await sink.close()
+        return set(answers)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Thanks) as receiver:
+        threading.Thread(target=receiver.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://localhost:{receiver.server_port}/"
+        webhook = WebhookSink(url, allow=["localhost"], allow_http=True, at_once=2)
+        for sink in (webhook, LinesSink(tmp_path / "events.jsonl"), CallingSink(lambda _: None)):
+            assert [asyncio.run(serve(sink)) for _ in range(2)] == [{None}, {None}]
+        receiver.shutdown()
+
+
 # Several.
 
 
@@ -135,6 +165,14 @@ async def test_one_refusal_is_enough_and_holds_back_the_rest_of_the_run() -> Non
     two = Scripted(None, Refusal("gone", is_permanent=True, retry_after=9), None)
     answers = await SeveralSinks(one, two).publish(story(3))
     assert answers == [None, Refusal("busy; gone", True, 9), Refusal(EARLIER_REFUSED, retry_after=9)]
+
+
+async def test_an_event_is_untried_when_no_place_has_been_asked() -> None:
+    late, busy = Refusal("no time", is_untried=True), Refusal("busy")
+    for two, is_untried in ((late, True), (busy, False)):
+        (answer,) = await SeveralSinks(Scripted(late), Scripted(two), Scripted(None)).publish([event()])
+        assert answer is not None
+        assert answer.is_untried is is_untried
 
 
 async def test_a_place_that_raises_makes_nothing_known_to_be_taken() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from uuid import uuid4
 
@@ -61,6 +62,11 @@ async def test_permanent_errors_and_wished_delays_are_passed_on() -> None:
     async def picky(given: CloudEvent) -> None:
         raise swf.PermanentError("never") if given.sequence == 1 else swf.RetryAfter("30s")
 
+    async def grouped(_: CloudEvent) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(picky(event(1)))
+
+    assert await CallingSink(grouped).publish([event()]) == [Refusal("PermanentError: never", is_permanent=True)]
     answers = await CallingSink(picky).publish([event(1), event(2)])
     assert answers[0] == Refusal("PermanentError: never", is_permanent=True)
     assert answers[1] is not None
@@ -119,7 +125,20 @@ async def test_a_slow_receiver_gets_no_more_events_than_the_relay_has_time_for(m
 
     given = [*story(2), *story(3)]
     answers = await CallingSink(slow, at_once=1).publish(given)
-    assert answers == [None, None, None, Refusal(by_run.NO_TIME_LEFT), Refusal(EARLIER_REFUSED)]
+    assert answers == [None, None, None, by_run.NO_TIME_LEFT, Refusal(EARLIER_REFUSED)]
+
+
+async def test_no_delivery_is_started_that_could_outlast_the_relays_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(by_run, "monotonic", lambda: now)
+
+    async def slow(_: CloudEvent) -> None:
+        nonlocal now
+        now += 30
+
+    answers = await by_run.deliver_by_run(story(3), CallingSink(slow)._deliver, 1, longest=31)
+    assert (answers[0], now) == (None, 30), "a second one could have ended at 61, and the relay gives a call 60"
+    assert answers[1] == by_run.NO_TIME_LEFT
 
 
 async def test_something_cancelled_inside_the_function_is_a_refusal() -> None:
@@ -128,6 +147,35 @@ async def test_something_cancelled_inside_the_function_is_a_refusal() -> None:
 
     (answer,) = await CallingSink(tired).publish([event()])
     assert "cancelled" in reason(answer)
+
+
+async def test_an_exit_or_a_stop_inside_the_function_is_a_refusal_and_ends_nothing() -> None:
+    def leaves(_: CloudEvent) -> None:
+        sys.exit("broker gone")
+
+    async def leaves_the_loop(_: CloudEvent) -> None:
+        sys.exit("broker gone")
+
+    def stops(_: CloudEvent) -> None:
+        next(iter(()))  # a future refuses to hold this one, and would wait for ever
+
+    for function, told in ((leaves, "SystemExit"), (leaves_the_loop, "SystemExit"), (stops, "StopIteration")):
+        async with asyncio.timeout(5):
+            (answer,) = await CallingSink(function).publish([event()])
+        assert told in reason(answer)
+
+
+async def test_functions_that_hang_take_no_threads_from_others() -> None:
+    over = threading.Event()
+    sink = CallingSink(lambda _: over.wait(10), at_once=40)
+
+    async def others() -> None:
+        await asyncio.sleep(0.01)  # all forty are under way
+        await asyncio.to_thread(over.set)
+
+    async with asyncio.timeout(5):
+        answers, _ = await asyncio.gather(sink.publish([event() for _ in range(40)]), others())
+    assert answers == [None] * 40
 
 
 async def test_a_cancelled_relay_cancels_the_function() -> None:

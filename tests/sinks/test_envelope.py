@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from uuid import UUID
 
@@ -62,8 +63,10 @@ def test_the_sdk_reads_binary_mode_as_it_was_meant() -> None:
     assert read(message) == EXPECTED
 
 
-def test_an_event_without_a_trace_has_no_traceparent() -> None:
-    assert "traceparent" not in envelope.attributes(event())
+def test_what_is_not_known_of_an_event_is_absent_and_not_empty() -> None:
+    removed = replace(event(), workflow_type="")
+    assert not {"traceparent", "workflowtype"} & envelope.attributes(removed).keys()
+    assert all(envelope.binary_headers(removed).values())
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from simpleworkflow.model.errors import InvalidURL
 from simpleworkflow.sinks.lines import LinesSink
+from simpleworkflow.sinks.protocol import SinkGone
 
 from .made import event, reason, story
 
@@ -78,6 +80,35 @@ async def test_a_disk_that_is_full_refuses_and_names_the_place() -> None:
     await sink.close()
 
 
+async def test_after_a_full_disk_the_half_line_stays_alone_however_often_it_was_tried(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = LinesSink(path)
+    assert await sink.publish([event(1)]) == [None]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, hard))  # no room for even a line end then
+    try:
+        refused = [(await sink.publish([event(2)]))[0] for _ in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert all("File too large" in reason(one) for one in refused)
+    assert await sink.publish([event(3)]) == [None]
+    await sink.close()
+    first, torn, whole = path.read_text().splitlines()
+    assert [json.loads(line)["sequence"] for line in (first, whole)] == ["0000000001", "0000000003"]
+    assert len(torn) == 40
+
+
+async def test_half_a_line_of_another_writer_stays_alone_too(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sink = LinesSink(path)
+    await sink.publish([event(1)])
+    with path.open("a") as killed:
+        killed.write('{"specversion": "1.')
+    await sink.publish([event(2)])
+    await sink.close()
+    assert json.loads(path.read_text().splitlines()[-1])["sequence"] == "0000000002"
+
+
 async def test_a_named_pipe_takes_lines_although_it_has_no_disk(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -137,14 +168,48 @@ def test_standard_output_is_utf8_in_any_language_and_in_order() -> None:
     assert json.loads(second)["data"] == "é€"
 
 
-def test_a_closed_pipe_on_standard_output_is_a_refusal_and_no_crash() -> None:
+def test_a_closed_pipe_on_standard_output_is_told_for_good_and_leaves_nothing_unsaid() -> None:
     code = PRINTING.format(tests=str(Path(__file__).parents[1]))
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([sys.executable, "-u", "-c", code.replace('print("before")', "")],
                           stdout=writing, stderr=subprocess.PIPE, timeout=30)  # fmt: skip
     os.close(writing)
-    assert b"standard output cannot be written: Broken pipe" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(b"simpleworkflow.sinks.protocol.SinkGone: nobody reads standard")
+
+
+async def test_a_program_without_standard_output_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SinkGone, match="there is no standard output"):
+        await LinesSink().publish([event()])
+
+
+STUCK = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from sinks.made import event
+from simpleworkflow.sinks.lines import LinesSink
+async def main():
+    sink = LinesSink({path!r})
+    try:
+        async with asyncio.timeout(0.2):
+            await sink.publish([event(data='"' + "x" * 200_000 + '"')])
+    except TimeoutError:
+        await sink.close()
+        print("stuck", file=sys.stderr)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["standard output", "a named pipe"])
+def test_a_reader_that_sleeps_does_not_keep_the_program_from_ending(kind: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    asleep = os.open(tmp_path / "pipe", os.O_RDWR)
+    path = None if kind == "standard output" else str(tmp_path / "pipe")
+    code = STUCK.format(tests=str(Path(__file__).parents[1]), path=path)
+    done = subprocess.run([sys.executable, "-c", code], stdout=asleep, stderr=subprocess.PIPE, timeout=20)
+    os.close(asleep)
+    assert (done.returncode, done.stderr) == (0, b"stuck\n")
 
 
 class Terminal(io.StringIO):

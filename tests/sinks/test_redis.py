@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import trustme
 from cloudevents.core.v1.event import CloudEvent as ParsedEvent
 from support.proxy import Proxy
 
 from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
-from simpleworkflow.sinks.by_run import EARLIER_REFUSED
+from simpleworkflow.sinks.by_run import EARLIER_REFUSED, NO_TIME_LEFT
 from simpleworkflow.sinks.redis import DEFAULT_STREAM, RedisSink
 
 from .made import NOON, event, reason, story
@@ -122,6 +126,21 @@ async def test_a_server_that_goes_deaf_runs_into_the_limit(
         await sink.close()
 
 
+@pytest.mark.parametrize(("named", "told"), [("localhost", None), ("elsewhere.example", "certificate verify failed")])
+async def test_with_tls_the_certificate_must_be_for_the_host(
+    redis_server: RedisServer, authority: trustme.CA, tmp_path: Path, named: str, told: str | None
+) -> None:
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(named).configure_cert(context)
+    async with Proxy(redis_server.url, tls=context) as proxy:
+        url = proxy.url.replace("redis://", "rediss://").replace("127.0.0.1", "localhost")
+        sink = RedisSink(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}")
+        (answer,) = await sink.publish([event()])
+        await sink.close()
+    assert answer is None if told is None else told in reason(answer)
+
+
 @pytest.mark.parametrize("password", ["hunter2-secret", "s%2Fl%40sh"])
 async def test_a_wrong_password_is_told_and_not_shown(redis_server: RedisServer, password: str) -> None:
     sink = RedisSink(f"redis://:{password}@127.0.0.1:{redis_server.port}/0")
@@ -129,6 +148,25 @@ async def test_a_wrong_password_is_told_and_not_shown(redis_server: RedisServer,
     await sink.close()
     assert "AuthenticationError" in reason(answer)
     assert not any(secret in reason(answer) for secret in (password, "hunter2", "s/l@sh"))
+
+
+async def test_a_missing_password_is_told_as_such(redis_server: RedisServer) -> None:
+    sink = RedisSink(f"redis://127.0.0.1:{redis_server.port}/0")
+    (answer,) = await sink.publish([event()])
+    await sink.close()
+    assert reason(answer).endswith("it wants a password: redis://:PASSWORD@host/0")
+
+
+async def test_a_long_story_on_a_slow_line_ends_before_the_relays_patience(
+    sink: RedisSink, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 15)  # one look at it before the first event, and one before each
+    monkeypatch.setattr("simpleworkflow.sinks.redis.monotonic", lambda: next(clock))
+    answers = await sink.publish(story(5))
+    assert answers[:2] == [None, None]
+    assert answers[2] == NO_TIME_LEFT
+    assert [reason(one) for one in answers[3:]] == [EARLIER_REFUSED, EARLIER_REFUSED]
+    assert client.xlen(DEFAULT_STREAM) == 2
 
 
 async def test_a_server_that_repeats_the_password_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +187,7 @@ async def test_a_server_that_repeats_the_password_is_not_quoted(monkeypatch: pyt
         "redis://:hunter2@host:port/0",
         "redis://[::1/hunter2",
         "redis://h/0?socket_timeout=hunter2",
+        "redis://h/0?streem=hunter2",
     ],
 )
 def test_a_bad_url_is_refused_without_being_shown(url: str) -> None:

@@ -86,9 +86,10 @@ async def test_headers_of_the_operator_are_sent_along(receiver: Receiver) -> Non
 @pytest.mark.parametrize(
     "headers",
     [{"host": "evil"}, {"Content-Length": "0"}, {"webhook-id": "1"}, {"ce-type": "x"}, {"a b": "1"}, {"": "1"},
+     {"x": None}, {"x": b"t0ken"}, {b"x": "1"},
      {"x\r\ny": "1"}, {"x": "t0ken\r\ny: 2"}, {"x": "t0ken\n"}, {"x": "t0kén"}, {"x": "t0ken\0"}],
 )  # fmt: skip
-def test_headers_that_would_break_the_request_are_refused(headers: dict[str, str]) -> None:
+def test_headers_that_would_break_the_request_are_refused(headers: dict[Any, Any]) -> None:
     with pytest.raises(InvalidPolicy) as caught:
         WebhookSink("https://example.com/", headers=headers)
     assert "t0k" not in str(caught.value)
@@ -167,6 +168,15 @@ async def test_a_host_that_asks_for_a_pause_gets_it_for_the_whole_batch(receiver
     assert {one and one.retry_after for one in answers} == {20}
 
 
+async def test_a_host_that_wants_fewer_events_gets_no_more_and_the_unsent_are_not_blamed(receiver: Receiver) -> None:
+    receiver.next.extend([OK] * 5)
+    receiver.always = answer("429 Too Many Requests")
+    answers = await sent(hook(receiver, at_once=2), *(event() for _ in range(30)))
+    assert len(receiver.received) <= 7
+    assert answers.count(None) == 5
+    assert sum(1 for one in answers if one is not None and not one.is_untried) == len(receiver.received) - 5
+
+
 async def test_the_body_of_an_answer_is_never_shown(receiver: Receiver) -> None:
     receiver.always = answer("500 <b>phrase</b>", body=b"inner secret")
     (refusal,) = await sent(hook(receiver), event())
@@ -236,9 +246,15 @@ async def test_a_connection_is_used_again_after_an_ordinary_answer(receiver: Rec
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: " + b"0" * 5000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n",
     ],
-    ids=["close", "long", "1.0", "no chunk", "huge chunk", "gzip", "two lengths", "negative", "no length"],
-)
+    ids=["close", "long", "1.0", "no chunk", "huge chunk", "gzip", "two lengths", "negative", "no length",
+         "squared", "many zeros", "two ways", "chunk too long", "204 with a body"],
+)  # fmt: skip
 async def test_an_odd_answer_costs_the_connection_and_not_the_event(receiver: Receiver, raw: bytes) -> None:
     receiver.always = raw
     assert await sent(hook(receiver), *story(2)) == [None] * 2
@@ -446,7 +462,8 @@ async def test_no_reason_or_repr_holds_a_secret_of_the_url(receiver: Receiver) -
     assert len(told) == 5
 
 
-@pytest.mark.parametrize("options", [{"mode": "both"}, {"at_once": 0}, {"timeout": 0}, {"allow": "10.0.0.0/8"},
+@pytest.mark.parametrize("options", [{"mode": "both"}, {"at_once": 0}, {"timeout": 0}, {"timeout": 60},
+                                     {"timeout": float("nan")}, {"allow": "10.0.0.0/8"},
                                      {"allow": ["10.0.0.0/99"]}, {"allow": ["a b"]}, {"allow": [""]}])  # fmt: skip
 def test_options_that_cannot_work_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
 
 class Proxy:
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls` the proxy speaks it to those who come; the target is spoken to without."""
         self._parts = urlsplit(target)
+        self._tls = tls
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -32,7 +35,7 @@ class Proxy:
         self._flowing.set()
 
     async def accept(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port, ssl=self._tls)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -242,6 +243,22 @@ def test_arguments_that_do_not_fit_are_neither_lost_nor_printed(formatter: loggi
 )
 def test_passwords_are_found_in_any_text(text: str, masked: str) -> None:
     assert mask_text(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'password': 'cut off" + "\\n" * 5_000,
+        "https://host " + "a1" * 50_000,
+        "password" * 10_000,
+        "redis://:" * 5_000,
+    ],
+    ids=["an escaped text that was cut", "one long word", "the same word", "many addresses"],
+)
+def test_no_text_takes_long_to_be_searched_for_passwords(text: str) -> None:
+    started = time.monotonic()
+    mask_text(text)
+    assert time.monotonic() - started < 1
 
 
 async def test_the_error_of_a_task_that_was_left_behind_is_told_without_its_text(

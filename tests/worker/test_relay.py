@@ -19,10 +19,11 @@ import simpleworkflow as swf
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
 from simpleworkflow.model.outbox import LANES, Delivery
-from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.worker.relay import Relay, SinkTrouble
 from simpleworkflow.worker.relay_options import RelayOptions
+from simpleworkflow.worker.relay_role import RelayRole
 
 QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
 
@@ -78,6 +79,25 @@ async def test_a_stop_gives_the_lanes_back_at_once(stage: Stage, ledger: Ledger)
     assert len(await take(ledger, "heir")) == 16
 
 
+async def test_a_sink_that_is_gone_ends_the_relay_of_a_worker_and_blames_no_event(
+    stage: Stage, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Gone(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            raise SinkGone("nobody listens")
+
+    run_id, sink = new_id(), Gone()
+    put(stage.raw, run_id, 1)
+    own = open_ledger(stage.url)
+    (task,) = RelayRole(sink, RelayOptions(), "relay-a").start(own, asyncio.Event())
+    await asyncio.wait_for(task, 20)
+    await own.close()
+    assert "delivers no more events: nobody listens" in caplog.text
+    assert sink.is_closed
+    assert rows(stage.raw, run_id)[0]["attempt"] == 0
+    assert len(await take(ledger, "heir")) == 16
+
+
 async def test_an_event_is_tried_again_and_then_arrives_before_its_followers(stage: Stage) -> None:
     bad, good, heap = new_id(), new_id(), Heap()
     heap.refusing[bad] = Refusal("busy")
@@ -102,6 +122,17 @@ async def test_an_event_refused_too_often_is_dead_and_holds_back_only_its_run(st
         await stage.until(lambda: heap.of(good) == [1], "the other arrived")
     assert relay.counts[Delivery.DEAD] == 1
     assert (rows(stage.raw, bad)[0]["attempt"], rows(stage.raw, bad)[0]["last_error"]) == (3, "busy")
+
+
+async def test_an_event_that_was_not_tried_has_nothing_counted_against_it(stage: Stage) -> None:
+    run_id, heap = new_id(), Heap()
+    heap.refusing[run_id] = Refusal("no time left", is_untried=True)
+    put(stage.raw, run_id, 2)
+    async with stage.running(heap) as relay:
+        await stage.until(lambda: relay.counts[Delivery.RETRYING] > 4, "it came more often than its attempts")
+        assert rows(stage.raw, run_id)[0]["attempt"] == 0
+        del heap.refusing[run_id]
+        await stage.until(lambda: heap.of(run_id) == [1, 2], "both arrived")
 
 
 async def test_a_permanent_refusal_needs_no_second_try(stage: Stage) -> None:
@@ -166,7 +197,42 @@ class Hanging(Heap):
         return []
 
 
-@pytest.mark.parametrize(("sink", "says"), [(Nonsense, "gave 0 answers to 1"), (Hanging, "no answer within 0.05 s")])
+class Yes(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Any]:
+        return [True] * len(events)
+
+
+class Exits(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise SystemExit("broker gone")
+
+
+class InnerCancel(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise asyncio.CancelledError("a client of the sink's gave up its own future")
+
+
+class Unreadable(Heap):
+    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+        raise UnreadableError
+
+
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("sink", "says"),
+    [
+        (Nonsense, "gave 0 answers to 1"),
+        (Hanging, "no answer within 0.05 s"),
+        (Yes, "answered bool; an answer is a Refusal, or None"),
+        (Exits, "SystemExit: broker gone"),
+        (InnerCancel, "CancelledError: a client"),
+        (Unreadable, "UnreadableError"),
+    ],
+)
 async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
     stage: Stage, sink: type[Heap], says: str
 ) -> None:
@@ -175,6 +241,26 @@ async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
     async with stage.running(sink(), timeout=0.05, retry=swf.Retry(max_attempts=1)):
         await stage.until(lambda: statuses(stage.raw, run_id) == ["dead"], "it was given up")
     assert says in rows(stage.raw, run_id)[0]["last_error"]
+
+
+@pytest.mark.parametrize("reason", ["a\x00b", "a\udc80b"], ids=["NUL", "a lone surrogate"])
+async def test_a_reason_that_no_database_takes_does_not_bring_the_batch_back_for_ever(
+    stage: Stage, reason: str
+) -> None:
+    bad, good, heap = new_id(), new_id(), Heap()
+    heap.refusing[bad] = Refusal(reason, is_permanent=True)
+    put(stage.raw, bad, 1)
+    put(stage.raw, good, 1)
+    async with stage.running(heap):
+        await stage.until(lambda: statuses(stage.raw, bad) == ["dead"], "it was given up")
+    assert rows(stage.raw, bad)[0]["last_error"] in ("a\\0b", "a?b")
+    assert heap.of(good) == [1]
+
+
+@pytest.mark.parametrize("given", [{"reason": ValueError("no")}, {"reason": "no", "retry_after": "30s"}])
+def test_a_refusal_is_checked_where_it_is_made(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidPolicy):
+        Refusal(**given)
 
 
 async def test_a_sink_that_is_down_costs_no_attempts_of_most_events(stage: Stage) -> None:
@@ -340,6 +426,7 @@ async def test_a_worker_with_a_sink_takes_events_out_and_knows_its_apps_rules(ur
         ({"sink": 42}, InvalidPolicy),
         ({"sink": Heap(), "keep_published": "-1s"}, swf.InvalidDuration),
         ({"sink": Heap(), "sink_source": "a\nb"}, InvalidPolicy),
+        ({"sink": Heap(), "sink_source": "my shop"}, InvalidPolicy),
     ],
 )
 def test_a_sink_that_cannot_be_is_refused_where_it_is_written(

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 NOT_DONE = 1
 CALLED_WRONGLY = 2
 UNCLEAN = 3
+SINK_VARIABLE = "SIMPLEWORKFLOW_SINK"
+"""Instead of --sink, for a line that holds a secret."""
 
 
 def fail(message: str, code: int = NOT_DONE) -> NoReturn:

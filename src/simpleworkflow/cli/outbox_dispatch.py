@@ -15,7 +15,7 @@ import click
 
 from ..logs import configure
 from ..model.outbox import LANES, Delivery
-from .common import check_duration, fail, open_app, url_option
+from .common import SINK_VARIABLE, check_duration, fail, open_app, url_option
 
 if TYPE_CHECKING:
     from ..app import App
@@ -31,7 +31,11 @@ def check_keep(ctx: click.Context, param: click.Parameter, value: str | None) ->
 @click.command()
 @url_option
 @click.option(
-    "--sink", required=True, help="Where events go: https://…, redis://…?stream=…, stdout: or file:events.jsonl."
+    "--sink",
+    required=True,
+    envvar=SINK_VARIABLE,
+    show_envvar=True,
+    help="Where events go: https://…, redis://…?stream=…, stdout: or file:events.jsonl.",
 )
 @click.option("--once", is_flag=True, help="Publish what is due now, then end.")
 @click.option("--source", help="The CloudEvents source; /simpleworkflow/SCHEMA unless given.")

@@ -19,7 +19,7 @@ from ..app import App
 from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import UNCLEAN, check_duration, check_prefixes, check_url
+from .common import SINK_VARIABLE, UNCLEAN, check_duration, check_prefixes, check_url
 from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -49,7 +49,12 @@ log = logging.getLogger("simpleworkflow.cli")
     help="Serve Prometheus metrics (/metrics) and a health check (/healthz) on this port; 0 takes a free one.",
 )
 @click.option("--metrics-host", help="The address to serve them on (127.0.0.1: this machine only).")
-@click.option("--sink", help="Also take events of the outbox there: https://…, redis://…, stdout: or file:PATH.")
+@click.option(
+    "--sink",
+    envvar=SINK_VARIABLE,
+    show_envvar=True,
+    help="Also take events of the outbox there: https://…, redis://…, stdout: or file:PATH.",
+)
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])

@@ -101,8 +101,13 @@ def _traceback(error: BaseException) -> str:
         return ""
 
 
+def storable(text: str) -> str:
+    """Without what a database refuses: NUL and lone surrogates."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+
+
 def _clean(text: str, limit: int) -> str:
-    sound = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    sound = storable(text)
     return sound if len(sound) <= limit else sound[: limit - 1] + "…"
 
 

@@ -8,7 +8,7 @@ them send events, and hardly any needs more than one sink.
 
 from typing import TYPE_CHECKING
 
-from .protocol import CloudEvent, Refusal, Sink
+from .protocol import CloudEvent, Refusal, Sink, SinkGone
 
 __all__ = [
     "CallingSink",
@@ -18,6 +18,7 @@ __all__ = [
     "Refusal",
     "SeveralSinks",
     "Sink",
+    "SinkGone",
     "WebhookSink",
     "sink_at",
     "structured",

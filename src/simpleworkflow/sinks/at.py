@@ -5,10 +5,11 @@
     stdout:                               lines of JSON on standard output
     file:events.jsonl                     lines of JSON at the end of a file
 
-Secrets come by the environment, where a list of processes does not show them: SIMPLEWORKFLOW_WEBHOOK_SECRETS holds one
-or two signing secrets (`whsec_…`, separated by commas), SIMPLEWORKFLOW_WEBHOOK_ALLOW the networks and host names that
-may be called although they are not public, SIMPLEWORKFLOW_WEBHOOK_MODE `structured` (the default) or `binary`. No
-message ever shows the text itself: a mistyped URL may hold a password.
+Secrets come by the environment, where a list of processes does not show them: SIMPLEWORKFLOW_SINK may hold the line
+itself, with the password or the secret path in it, SIMPLEWORKFLOW_WEBHOOK_SECRETS one or two signing secrets
+(`whsec_…`, separated by commas), SIMPLEWORKFLOW_WEBHOOK_ALLOW the networks and host names that may be called although
+they are not public, SIMPLEWORKFLOW_WEBHOOK_MODE `structured` (the default) or `binary`. No message ever shows the text
+itself: a mistyped URL may hold a password.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A few runs are served at a time; within one, an event goes out when the one befo
 rest of that run is refused unsent, since whoever receives events may rely on having seen all earlier ones.
 
 A call must also come to an end before the relay gives up on it, because then nothing of it counts as taken. A receiver
-that is slow but well would run into that with a large batch, so after `PATIENCE` nothing new is started: what is left
-is refused, and comes again with the next call.
+that is slow but well would run into that with a large batch, so nothing is started that could take longer than what is
+left of `CALL_SECONDS`: it is refused, and comes again with the next call.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from .protocol import CloudEvent, Refusal
 Deliver = Callable[[CloudEvent], Awaitable[Refusal | None]]
 
 EARLIER_REFUSED = "an earlier event of the run was refused"
-NO_TIME_LEFT = "the receiver is slow: there was no time left for this event in its batch"
-PATIENCE = 40.0
-"""Seconds. The relay's is 60, and one delivery takes 10 at most."""
+NO_TIME_LEFT = Refusal("the receiver is slow: there was no time left for this event in its batch", is_untried=True)
+CALL_SECONDS = 50.0
+"""The relay gives a call 60."""
 
 
-async def deliver_by_run(events: Sequence[CloudEvent], deliver: Deliver, at_once: int) -> list[Refusal | None]:
-    """One answer per event, in the order of `events`. An exception of `deliver` ends the others, in a group."""
+async def deliver_by_run(
+    events: Sequence[CloudEvent], deliver: Deliver, at_once: int, *, longest: float = 10.0
+) -> list[Refusal | None]:
+    """One answer per event, in the order of `events`. An exception of `deliver` ends the others, in a group.
+
+    `longest`: how many seconds one delivery may take.
+    """
     answers: list[Refusal | None] = [None] * len(events)
     waiting = iter(places_by_run(events))
-    until = monotonic() + PATIENCE
+    until = monotonic() + CALL_SECONDS - longest
 
     async def serve() -> None:
         for places in waiting:  # shared: whoever is free takes the next run
@@ -38,7 +43,7 @@ async def deliver_by_run(events: Sequence[CloudEvent], deliver: Deliver, at_once
                 if refusal is not None:
                     answers[place] = after(refusal)
                     continue
-                refusal = Refusal(NO_TIME_LEFT) if monotonic() > until else await deliver(events[place])
+                refusal = NO_TIME_LEFT if monotonic() > until else await deliver(events[place])
                 answers[place] = refusal
 
     async with asyncio.TaskGroup() as servers:

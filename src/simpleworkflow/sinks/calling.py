@@ -7,8 +7,9 @@
 
 Returning means taken. An exception is a refusal and the event comes again; `PermanentError` sends it to the dead
 letters at once, `RetryAfter("30s")` says when to come again. Async functions run in the relay's event loop; others run
-in a thread, so that they may block. The dangers are an exception's text that holds a password, which is masked, and a
-cancelled task inside the function, which must not look as if the relay itself had been cancelled.
+in a thread, so that they may block. The dangers are an exception's text that holds a password, which is masked; a
+cancelled task inside the function, which must not look as if the relay itself had been cancelled; a `sys.exit()` in it,
+which would end the whole worker; and a function that hangs, whose threads must be nobody else's.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..model.errors import InvalidPolicy, PermanentError, RetryAfter
 from ..store.url import mask_text
 from .by_run import deliver_by_run
 from .protocol import CloudEvent, Refusal
+from .threads import SinkThreads
 
 LONGEST_REASON = 500
 
@@ -35,6 +38,7 @@ class CallingSink:
             raise InvalidPolicy(f"at_once must be 1 or more, not {at_once}")
         self._function = function
         self._at_once = at_once
+        self._threads = SinkThreads(at_once, "sink")
         # An object may have an async __call__.
         self._is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
@@ -42,11 +46,13 @@ class CallingSink:
         return await deliver_by_run(events, self._deliver, self._at_once)
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """A function that has not returned is left to itself."""
+        self._threads.close()
 
     async def _deliver(self, event: CloudEvent) -> Refusal | None:
         try:
-            answer = self._function(event) if self._is_async else await asyncio.to_thread(self._function, event)
+            call = partial(self._function, event)
+            answer = call() if self._is_async else await self._threads.call(call)
             if inspect.isawaitable(answer):
                 await answer
         except asyncio.CancelledError:
@@ -54,13 +60,15 @@ class CallingSink:
             if task is not None and task.cancelling():
                 raise
             return Refusal("CancelledError: something inside the function was cancelled")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return refusal_of(error)
         return None
 
 
-def refusal_of(error: Exception) -> Refusal:
-    """What an exception says about an event that was not taken."""
+def refusal_of(error: BaseException) -> Refusal:
+    """What an exception says about an event that was not taken; of a group of one, that one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     try:
         told = str(error)
     except Exception:

@@ -15,13 +15,13 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 
 from ..clock import monotonic
 from .addresses import Address, Allowed
 from .http1 import MOST_HEAD_BYTES, Answer, Connection, StaleConnection
 from .target import PUBLIC_ONLY, Target
+from .threads import SinkThreads
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """The addresses of a host name."""
@@ -43,7 +43,7 @@ class Connections:
     ) -> None:
         self._target = target
         self._allowed = allowed
-        self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "simpleworkflow-lookup")  # none is started before its use
+        self._threads = SinkThreads(LOOKUP_THREADS, "lookup")
         self._resolve = resolve or self._look_up
         self._tls = (tls or _trusting_the_system()) if target.is_tls else None
         self._timeout = timeout
@@ -67,13 +67,12 @@ class Connections:
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        for connection in idle:
-            await connection.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*(connection.close() for connection in idle))  # a peer that sleeps costs a second, once
+        self._threads.close()
 
     async def _ask(self, request: bytes) -> tuple[Connection, Answer]:
         while True:
-            connection = self._kept() or await self._connect()
+            connection = await self._kept() or await self._connect()
             try:
                 return connection, await connection.exchange(request)
             except StaleConnection:
@@ -82,11 +81,15 @@ class Connections:
                 connection.abort()
                 raise
 
-    def _kept(self) -> Connection | None:
+    async def _kept(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open and monotonic() - connection.idle_since < IDLE_SECONDS:
-                return connection
+            try:
+                if monotonic() - connection.idle_since < IDLE_SECONDS and await connection.is_quiet():
+                    return connection
+            except BaseException:
+                connection.abort()
+                raise
             connection.abort()
         return None
 
@@ -136,7 +139,7 @@ class Connections:
             found = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
             return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return await self._threads.call(ask)
 
 
 def _trusting_the_system() -> ssl.SSLContext:

@@ -32,8 +32,9 @@ def attributes(event: CloudEvent) -> dict[str, str]:
         "time": rfc3339(event.time),
         "datacontenttype": DATA_TYPE,
         "sequence": f"{event.sequence:0{SEQUENCE_DIGITS}d}",
-        "workflowtype": event.workflow_type,
     }
+    if event.workflow_type:
+        named["workflowtype"] = event.workflow_type
     if event.traceparent:
         named["traceparent"] = event.traceparent
     return named

@@ -8,7 +8,9 @@ hour. Redirects are not followed, since they could lead anywhere.
 The dangers are in the neighbours: where the URL leads (addresses.py, target.py, connections.py), what comes back
 (http1.py) and who may claim to be us (signing.py). Here it is the batch: a host that is down must not cost a timeout
 for each of a hundred runs, so what one delivery learns about the host is the answer for those behind it in the same
-call. Reasons name the host, never the path or the query: those of webhooks are often secrets.
+call. A host that is well but wants fewer (429) gets no more in this call, and what was not sent is not blamed for it.
+
+Reasons name the host, never the path or the query: those of webhooks are often secrets.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
@@ -27,18 +30,19 @@ from .addresses import Allowed
 from .by_run import deliver_by_run
 from .connections import Connections, Resolve, Unreachable
 from .envelope import STRUCTURED, binary_headers, percent_encoded, structured
-from .http1 import Answer, BrokenAnswer
+from .http1 import BODY_SECONDS, Answer, BrokenAnswer
 from .protocol import CloudEvent, Refusal
 from .signing import Signer
 from .target import parse_target
 
 TIMEOUT = 10.0
+LONGEST_TIMEOUT = 45.0
 CONNECT_TIMEOUT = 5.0
 LONGEST_RETRY_AFTER = 3600.0
 MODES = ("structured", "binary")
 
 _FINAL = {410, 413}
-_SLOW_DOWN = {429, 503}
+_TOO_FAST, _AWAY = 429, 503
 _OURS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "expect", "upgrade", "te"}
 
 
@@ -66,8 +70,10 @@ class WebhookSink:
     ) -> None:
         if mode not in MODES:
             raise InvalidPolicy(f"a webhook's mode is structured or binary, not {str(mode)[:20]!r}")
-        if at_once < 1 or timeout <= 0:
-            raise InvalidPolicy("a webhook needs at_once of 1 or more and a timeout longer than zero")
+        if at_once < 1 or not 0 < timeout <= LONGEST_TIMEOUT:
+            raise InvalidPolicy(
+                f"a webhook needs at_once of 1 or more, and a timeout of at most {LONGEST_TIMEOUT:g} seconds"
+            )
         allowed = Allowed(allow)
         self._target = parse_target(url, allowed, allow_http=allow_http)
         self._is_structured = mode == "structured"
@@ -83,10 +89,12 @@ class WebhookSink:
         return f"WebhookSink({str(self._target)!r})"
 
     async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        return await deliver_by_run(events, partial(self._deliver, _Learnt(self._at_once)), self._at_once)
+        deliver = partial(self._deliver, _Learnt(self._at_once))
+        return await deliver_by_run(events, deliver, self._at_once, longest=self._timeout + BODY_SECONDS)
 
     async def close(self) -> None:
         await self._connections.close()
+        self._slots = asyncio.Semaphore(self._at_once)  # the next call may come from another event loop
 
     async def _deliver(self, learnt: _Learnt, event: CloudEvent) -> Refusal | None:
         async with self._slots:
@@ -103,10 +111,12 @@ class WebhookSink:
                 return learnt.about_the_host
             except BrokenAnswer as error:
                 return Refusal(f"{self._target} gave no answer: {error}")
-        refusal_or_none = self._judge(answer)
-        if answer.status in _SLOW_DOWN and refusal_or_none and refusal_or_none.retry_after:
-            learnt.about_the_host = refusal_or_none
-        return refusal_or_none
+        answered = self._judge(answer)
+        if answered is not None and answer.status == _TOO_FAST:
+            learnt.about_the_host = replace(answered, is_untried=True)
+        elif answered is not None and answer.status == _AWAY and answered.retry_after:
+            learnt.about_the_host = answered
+        return answered
 
     def _request(self, event: CloudEvent) -> bytes:
         body = (structured(event) if self._is_structured else event.data).encode()
@@ -167,12 +177,12 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Extra headers of the operator's; values are never shown, they may be tokens."""
     checked = {}
     for name, value in headers.items():
-        lower = name.lower()
-        if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-            raise InvalidPolicy(f"{name[:40]!r} is not a header's name; use letters, digits and hyphens")
+        lower = str(name).lower()
+        if not lower or not isinstance(name, str) or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
+            raise InvalidPolicy(f"{lower[:40]!r} is not a header's name; use letters, digits and hyphens")
         if lower in _OURS or lower.startswith(("webhook-", "ce-")):
             raise InvalidPolicy(f"the header {lower} is set by the webhook itself")
-        if not value.isascii() or not value.isprintable():
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise InvalidPolicy(f"the value of the header {lower} must be printable ASCII, on one line")
         checked[lower] = value
     return checked

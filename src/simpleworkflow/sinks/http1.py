@@ -7,6 +7,10 @@ can make us read for ever (docs/decisions/0002-dependencies.md).
 The answer is its status and headers; from then on the event counts. The body is of no interest and is never shown:
 whoever can choose a URL could read our network with it. It is read up to a limit only so that the connection can be
 used again, and a body that is long, slow or strange just costs the connection.
+
+So does anything that comes unasked, such as the 408 that a balancer sends before it closes an idle connection, or a
+body where none belongs: it would be taken for the answer to the next event, which nobody has read yet. Lines are taken
+apart with plain searches: a pattern that may try again and again is a way to stop the whole worker with one header.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ MOST_INTERIM = 5
 """Answers such as 103 Early Hints that may come before the one that counts."""
 
 _STATUS_LINE = re.compile(r"HTTP/1\.(?P<minor>[01]) (?P<status>[1-9][0-9]{2})(?: .*)?")
-_HEADER = re.compile(r"(?P<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?P<value>.*?)[ \t]*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LENGTH = re.compile(r"[0-9]{1,9}")
+_NO_BODY = (204, 304)
 _CHUNK = re.compile(rb"(?P<size>[0-9a-fA-F]{1,8})[ \t]*(?:;.*)?\r\n", re.DOTALL)
 
 
@@ -49,9 +55,16 @@ class Connection:
         self._is_used = False
         self.idle_since = 0.0
 
-    @property
-    def is_open(self) -> bool:
-        return not self._reader.at_eof() and not self._writer.is_closing()
+    async def is_quiet(self) -> bool:
+        """Still open, and nothing has come that was not asked for."""
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)  # bytes, or the end: both are too much
+        except TimeoutError:
+            return not self._writer.is_closing()
+        except OSError:
+            pass
+        return False
 
     async def exchange(self, request: bytes) -> Answer:
         """Send the request and read the head of its answer; the body is still to come."""
@@ -72,7 +85,8 @@ class Connection:
 
     async def finish(self, answer: Answer) -> bool:
         """Read the rest of the answer; whether another request may follow on this connection."""
-        if not answer.keeps_alive or answer.status < 200:
+        is_sent = self._writer.transport.get_write_buffer_size() == 0  # else the answer came before they had it all
+        if not answer.keeps_alive or answer.status < 200 or not is_sent:
             return False
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -92,12 +106,12 @@ class Connection:
             self.abort()
 
     async def _skip_body(self, answer: Answer) -> bool:
-        if answer.status in (204, 304):
-            return True
-        coding, length = answer.headers.get("transfer-encoding"), answer.headers.get("content-length", "")
+        coding, length = answer.headers.get("transfer-encoding"), answer.headers.get("content-length")
+        if answer.status in _NO_BODY:
+            return coding is None and length in (None, "0")
         if coding is not None:
-            return coding.lower() == "chunked" and await self._skip_chunks()
-        if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+            return coding.lower() == "chunked" and length is None and await self._skip_chunks()
+        if length is None or not _LENGTH.fullmatch(length) or int(length) > MOST_BODY_BYTES:
             return False
         await self._reader.readexactly(int(length))
         return True
@@ -110,7 +124,8 @@ class Connection:
                 return False
             if size == 0:
                 return await self._reader.readuntil(b"\r\n") == b"\r\n"  # trailers cost the connection
-            await self._reader.readexactly(size + 2)
+            if not (await self._reader.readexactly(size + 2)).endswith(b"\r\n"):
+                return False
             left -= size
 
 
@@ -121,10 +136,10 @@ def _read_head(head: bytes) -> Answer:
         raise BrokenAnswer("something that is not HTTP/1.1")
     headers: dict[str, str] = {}
     for line in lines:
-        found = _HEADER.fullmatch(line)
-        if found is None:
+        written, colon, value = line.partition(":")
+        if not colon or not _HEADER_NAME.fullmatch(written) or "\n" in value or "\r" in value:
             raise BrokenAnswer("a header that cannot be read")
-        name = found["name"].lower()
-        headers[name] = f"{headers[name]}, {found['value']}" if name in headers else found["value"]
+        name, value = written.lower(), value.strip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     closes = "close" in headers.get("connection", "").lower()
     return Answer(int(status_line["status"]), headers, status_line["minor"] == "1" and not closes)

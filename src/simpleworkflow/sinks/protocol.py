@@ -14,6 +14,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from ..model.errors import InvalidPolicy, SimpleWorkflowError
+from ..model.failure import storable
+
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
@@ -41,6 +44,20 @@ class Refusal:
     """Trying again cannot help: the event goes to the dead letters at once."""
     retry_after: float | None = None
     """Seconds that the other side asked for."""
+    is_untried: bool = False
+    """The other side has not been asked, for want of time: nothing counts against the event."""
+
+    def __post_init__(self) -> None:
+        """Checked where it is made: what cannot be written down would keep the whole batch from being marked."""
+        if not isinstance(self.reason, str):
+            raise InvalidPolicy(f"the reason of a Refusal is text, not {type(self.reason).__name__}; write str(error)")
+        if self.retry_after is not None and not isinstance(self.retry_after, int | float):
+            raise InvalidPolicy("retry_after of a Refusal is a number of seconds, such as 30.0")
+        object.__setattr__(self, "reason", storable(self.reason))
+
+
+class SinkGone(SimpleWorkflowError):
+    """The place will not come back in this process. The relay ends, and what was not taken waits for another one."""
 
 
 class Sink(Protocol):
@@ -50,6 +67,7 @@ class Sink(Protocol):
         """One answer per event, in the same order; None: taken. Raising means that none is known to be taken.
 
         Several events of one run come in their order; after a refusal the rest of that run's must not be sent.
+        `SinkGone` says that there is no use in coming again.
         """
 
     async def close(self) -> None: ...

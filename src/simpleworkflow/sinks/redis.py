@@ -18,15 +18,17 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ..clock import monotonic
 from ..model.errors import InvalidPolicy, InvalidURL, MissingExtra
 from ..store.url import mask_text
-from .by_run import after, places_by_run
+from .by_run import CALL_SECONDS, NO_TIME_LEFT, after, places_by_run
 from .envelope import attributes
 from .protocol import CloudEvent, Refusal
 
 DEFAULT_STREAM = "simpleworkflow.events"
 TIMEOUT = 10.0
 CONNECT_TIMEOUT = 5.0
+_WANTS_PASSWORD = ("Authentication required", "unauthenticated")
 _HOW = "write redis://host:6379/0, rediss://user:password@host/0 or unix:///path/to/socket"
 
 
@@ -47,19 +49,18 @@ class RedisSink:
         self._client = _client(url)
 
     async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        from redis.exceptions import RedisError
-
         answers: list[Refusal | None] = [None] * len(events)
         waiting = places_by_run(events)
+        until = monotonic() + CALL_SECONDS - TIMEOUT
         while waiting:
             wave = [places.pop(0) for places in waiting]
-            try:
-                told = await self._add([events[place] for place in wave])
-            except (RedisError, OSError) as error:  # TimeoutError is an OSError
-                told = [error] * len(wave)
-            for place, rest, problem in zip(wave, waiting, told, strict=True):
-                if problem is not None:
-                    answers[place] = refusal = self._refusal(problem)
+            if monotonic() > until:  # a long story of one run on a slow line
+                refusals: list[Refusal | None] = [NO_TIME_LEFT] * len(wave)
+            else:
+                refusals = await self._offer([events[place] for place in wave])
+            for place, rest, refusal in zip(wave, waiting, refusals, strict=True):
+                if refusal is not None:
+                    answers[place] = refusal
                     for later in rest:
                         answers[later] = after(refusal)
                     rest.clear()
@@ -68,6 +69,15 @@ class RedisSink:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    async def _offer(self, events: Sequence[CloudEvent]) -> list[Refusal | None]:
+        from redis.exceptions import RedisError
+
+        try:
+            told = await self._add(events)
+        except (RedisError, OSError) as error:  # TimeoutError is an OSError
+            told = [error] * len(events)
+        return [None if problem is None else self._refusal(problem) for problem in told]
 
     async def _add(self, events: Sequence[CloudEvent]) -> list[Exception | None]:
         """One round trip; an error for each event that the server refused."""
@@ -85,6 +95,8 @@ class RedisSink:
         told = mask_text(f"{type(error).__name__}: {error}")
         for secret in self._secrets:
             told = told.replace(secret, "***")
+        if any(words in told for words in _WANTS_PASSWORD):
+            told += "; it wants a password: redis://:PASSWORD@host/0"
         return Refusal(f"Redis did not take it: {told[:300]}")
 
 
@@ -96,15 +108,25 @@ def _client(url: str) -> Any:
     except ImportError:
         raise MissingExtra("Redis needs redis-py; install it with: pip install 'simpleworkflow[redis]'") from None
     try:
-        return redis.Redis.from_url(
+        client: Any = redis.Redis.from_url(
             url,
             socket_timeout=TIMEOUT,
             socket_connect_timeout=CONNECT_TIMEOUT,
             retry=Retry(NoBackoff(), 0),  # the relay tries again, and says so
             protocol=2,
+            **_tls_options(url),
         )
+        client.connection_pool.make_connection()  # connects to nothing, but knows which options exist
+        return client
     except (ValueError, TypeError):  # their texts may hold parts of the password
-        raise InvalidURL(f"that Redis URL cannot be read; {_HOW}") from None
+        raise InvalidURL(
+            f"that Redis URL cannot be read, or has an option after the ? that there is not; {_HOW}"
+        ) from None
+
+
+def _tls_options(url: str) -> dict[str, bool]:
+    """The certificate must be for the host, which redis-py before 6 does not ask; who wants none at all gets none."""
+    return {"ssl_check_hostname": True} if url.lower().startswith("rediss:") and "ssl_cert_reqs" not in url else {}
 
 
 def _secrets_of(url: str) -> list[str]:

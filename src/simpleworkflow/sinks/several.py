@@ -50,4 +50,5 @@ def _together(answers: Sequence[Refusal | None]) -> Refusal | None:
     waits = [refusal.retry_after for refusal in refusals if refusal.retry_after is not None]
     reasons = dict.fromkeys(refusal.reason for refusal in refusals)
     is_permanent = any(refusal.is_permanent for refusal in refusals)
-    return Refusal("; ".join(reasons), is_permanent, max(waits, default=None))
+    is_untried = all(refusal.is_untried for refusal in refusals)
+    return Refusal("; ".join(reasons), is_permanent, max(waits, default=None), is_untried)

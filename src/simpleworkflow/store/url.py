@@ -21,14 +21,16 @@ MEMORY = ":memory:"
 _POSTGRES = {"postgres", "postgresql"}
 _SQLITE = {"sqlite", "sqlite3"}
 _SECRET = re.compile(r"((?:^|&)(?:ssl)?password=)[^&]*", re.IGNORECASE)
+# These read texts of any length that strangers wrote, so there is one way to match at each place and no second try.
 _LOGIN = re.compile(
     # Of a database, everything up to the last @: somebody may have forgotten to encode the slash in a password.
-    r"((?:postgres|postgresql|mysql|mariadb|rediss?|amqps?|mongodb)(?:\+\w+)*://[^\s:/@]*:)[^\s\"']*@"
+    r"((?:postgres|postgresql|mysql|mariadb|rediss?|amqps?|mongodb)(?:\+\w{1,30}){0,3}://[^\s:/@]*:)[^\s\"']{0,1000}@"
     r"|(?<=://)([^\s:/@]*:)[^\s/@]*@",
     re.IGNORECASE,
 )
 _PAIR = re.compile(
-    r"""(\w*(?:password|passwd)["']?\s*[=:]\s*)(?:(["'])(?:\\.|(?!\2).)*\2|["']?[^\s&"',;]+)""", re.IGNORECASE
+    r"""((?<!\w)\w*(?:password|passwd)["']?\s*[=:]\s*)(?:(["'])(?:\\.|(?!\2)[^\\\n])*\2|["']?[^\s&"',;]+)""",
+    re.IGNORECASE,
 )
 _TRUE = {"1", "true", "yes", "on"}
 

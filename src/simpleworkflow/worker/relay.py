@@ -25,7 +25,8 @@ from contextlib import suppress
 from ..clock import EPOCH
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..model.outbox import Delivery, Marks, Offered, Refused
-from ..sinks.protocol import CloudEvent, Refusal, Sink
+from ..sinks.calling import refusal_of
+from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
 from ..store.operations import outbox
 from ..store.url import mask_text
@@ -75,7 +76,7 @@ class Relay:
         self._wake.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Publish until told to stop; what is under way is finished and marked first."""
+        """Publish until told to stop; what is under way is finished and marked first. SinkGone when the sink is."""
         roles = [
             asyncio.create_task(forever("the outbox's lanes", LOOK_EVERY, self._lanes.tend, stopping)),
             asyncio.create_task(forever("the outbox's pruning", PRUNE_EVERY, self.prune, stopping)),
@@ -133,6 +134,8 @@ class Relay:
                 if not away:
                     log.warning("the relay waits for the database: %s", error)
                 away = True
+            except SinkGone:
+                raise
             except Exception:
                 log.exception("the relay stumbled and goes on")
             if not more:
@@ -187,7 +190,12 @@ class Relay:
                 answers = list(await self._sink.publish([self._cloud_event(event) for event in offered]))
             if len(answers) != len(offered):
                 raise SinkTrouble(f"the sink gave {len(answers)} answers to {len(offered)} events")
-        except Exception as error:
+            for answer in answers:
+                if not isinstance(answer, Refusal | None):
+                    raise SinkTrouble(f"the sink answered {type(answer).__name__}; an answer is a Refusal, or None")
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, SinkGone) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+                raise
             return self._blame(offered, error)
         self._careful = max(self._careful - 1, 0)
         runs = {event.run_id for event in offered}
@@ -195,14 +203,13 @@ class Relay:
         self._troubles = self._troubles + 1 if is_down else 0
         return answers
 
-    def _blame(self, offered: Sequence[Offered], error: Exception) -> Sequence[Refusal] | None:
+    def _blame(self, offered: Sequence[Offered], error: BaseException) -> Sequence[Refusal] | None:
         late = f"no answer within {self._options.timeout:g} seconds"
-        text = late if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-        reason = mask_text(text)[:LONGEST_REASON]
-        log.warning("the sink failed with %d events: %s", len(offered), reason)
+        refusal = Refusal(late if isinstance(error, TimeoutError) else refusal_of(error).reason)
+        log.warning("the sink failed with %d events: %s", len(offered), refusal.reason)
         self._troubles += 1
         self._careful = 2 * self._options.batch
-        return [Refusal(reason)] if len(offered) == 1 else None
+        return [refusal] if len(offered) == 1 else None
 
     def _judge(
         self, offered: Sequence[Offered], answers: Sequence[Refusal | None], behind: Sequence[tuple[int, str]]
@@ -224,13 +231,13 @@ class Relay:
 
     def _refused(self, event: Offered, refusal: Refusal) -> Refused:
         reason = mask_text(refusal.reason)[:LONGEST_REASON]
-        failures = event.attempt + 1
+        failures = event.attempt + (0 if refusal.is_untried else 1)
         about = {"run_id": str(event.run_id), "sequence": event.sequence}
-        if refusal.is_permanent or failures >= self._options.retry.max_attempts:
+        if refusal.is_permanent or (not refusal.is_untried and failures >= self._options.retry.max_attempts):
             told = "event %d (%s) of run %s is dead after %d attempts and holds back that run's later ones: %s"
             log.error(told, event.sequence, event.event_type, event.run_id, failures, reason, extra=about)
             return Refused(event.id, Delivery.DEAD, failures, None, reason)
-        delay = self._options.retry.delay(failures, random.random())
+        delay = self._options.retry.delay(max(failures, 1), random.random())
         if refusal.retry_after is not None:
             delay = max(delay, min(refusal.retry_after, LONGEST_WAIT))
         told = "event %d (%s) of run %s was refused, next try in %.0f s: %s"
@@ -278,3 +285,9 @@ class Relay:
             if done.place is None:
                 break
         return deleted
+
+
+def _is_cancelled() -> bool:
+    """We ourselves, and not something inside the sink."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -11,6 +11,8 @@ from ..model.retry import Retry
 from ..sinks.protocol import Sink
 
 LONGEST_SOURCE = 1000
+NOT_IN_URIS = frozenset(' "<>\\^`{|}')
+"""Receivers parse the source, and some refuse every event whose source cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,13 @@ class RelayOptions:
                 raise InvalidPolicy(f"{name} must be longer than zero")
         if self.keep is not None and self.keep < 0:
             raise InvalidPolicy(f"keep cannot be negative: {human(self.keep)}")
-        if self.source is not None and not (0 < len(self.source) <= LONGEST_SOURCE and self.source.isprintable()):
-            raise InvalidPolicy(f"source must be a printable URI reference of at most {LONGEST_SOURCE} characters")
+        if self.source is not None and not (
+            0 < len(self.source) <= LONGEST_SOURCE and self.source.isprintable() and not set(self.source) & NOT_IN_URIS
+        ):
+            raise InvalidPolicy(
+                f"source must be a URI reference of at most {LONGEST_SOURCE} characters, without spaces, such as /shop "
+                "or https://shop.example"
+            )
 
 
 def relay_options(settings: Settings, source: str | None, keep: Duration | None) -> RelayOptions:

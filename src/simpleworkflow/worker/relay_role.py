@@ -6,11 +6,14 @@ It runs in the worker's loop. A stop lets the batch that is under way be finishe
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from ..sinks.protocol import Sink
+from ..sinks.protocol import Sink, SinkGone
 from ..store import Ledger
 from .relay import Relay
 from .relay_options import RelayOptions
+
+log = logging.getLogger("simpleworkflow.relay")
 
 
 class RelayRole:
@@ -25,7 +28,7 @@ class RelayRole:
         if self._sink is None:
             return []
         self._relay = Relay(ledger, self._sink, self._me, self._options)
-        self._task = asyncio.create_task(self._relay.run(stopping), name="simpleworkflow-relay")
+        self._task = asyncio.create_task(_run(self._relay, stopping), name="simpleworkflow-relay")
         return [self._task]
 
     def look(self) -> None:
@@ -37,3 +40,10 @@ class RelayRole:
         """Wait for the last marks and for the lanes to be given back, but not for long."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout)
+
+
+async def _run(relay: Relay, stopping: asyncio.Event) -> None:
+    try:
+        await relay.run(stopping)
+    except SinkGone as error:
+        log.error("this worker goes on with its runs, but delivers no more events: %s", error)
