@@ -65,6 +65,7 @@ class Scheduler:
     def hear(self, kind: str) -> None:
         """A hint. That something was committed, as SQLite tells of other processes, is no reason to look at once."""
         if kind == Hint.SCHEDULES:
+            self._broken.clear()  # somebody may have mended one
             self._no_later_than(0.0)
         elif kind == Hint.CHANGED:
             self._no_later_than(self._looked + self._poll)
@@ -152,8 +153,8 @@ class Scheduler:
         for one in fired:
             if one.trouble is not None:
                 self._leave_alone(one.schedule.name, one.trouble)
-            elif one.skipped:
-                _say_skipped(one.schedule, one)
+            elif one.is_behind or one.skipped:
+                _say_what_was_not_started(one.schedule, one)
         if any(one.slots for one in fired):
             self._on_started()
             self._hinter.tell(Hint.READY)
@@ -166,7 +167,12 @@ class Scheduler:
             )
 
 
-def _say_skipped(schedule: Schedule, one: Fired) -> None:
-    first, last = min(one.skipped).isoformat(), max(one.skipped).isoformat()
-    what = f"slot {first}" if len(one.skipped) == 1 else f"{len(one.skipped)} slots from {first} to {last}"
-    log.info("schedule %s skipped %s", schedule.name, what, extra={"schedule": schedule.name})
+def _say_what_was_not_started(schedule: Schedule, one: Fired) -> None:
+    about = {"schedule": schedule.name}
+    if one.is_behind and schedule.next_at is not None:
+        text = "schedule %s was not looked at since its slot %s; of those that were missed, catch_up=%s leaves some out"
+        log.warning(text, schedule.name, schedule.next_at.isoformat(), schedule.catch_up.value, extra=about)
+    if one.skipped:
+        first, last = min(one.skipped).isoformat(), max(one.skipped).isoformat()
+        what = f"slot {first}" if len(one.skipped) == 1 else f"{len(one.skipped)} slots from {first} to {last}"
+        log.info("schedule %s skipped %s", schedule.name, what, extra=about)
