@@ -87,6 +87,8 @@ async def test_what_cannot_be_is_refused_where_it_is_written(app: swf.App, tick:
         app.schedule("@daily")(lambda ctx: None)  # type: ignore[type-var]
     with pytest.raises(swf.InvalidSchedule, match="with a cron expression"):
         app.schedule(tick)  # type: ignore[arg-type]
+    with pytest.raises(swf.InvalidSchedule, match="no handler in this App"):
+        app.schedule("@daily")(app.declare("t.elsewhere.v1"))
     app.schedule("@daily", payload="x")(tick)
     with pytest.raises(swf.InvalidSchedule, match="two schedules of the name"):
         app.schedule("@weekly", payload="x")(tick)
@@ -151,8 +153,9 @@ async def test_resumed_is_run_now_and_backfilled_by_call(app: swf.App, tick: Any
 
 async def test_calls_about_nobody_and_nonsense_are_refused_by_name(app: swf.App, tick: Any) -> None:
     for call in (app.get_schedule, app.pause_schedule, app.resume_schedule, app.delete_schedule, app.run_schedule_now):
-        with pytest.raises(swf.ScheduleNotFound, match="nobody"):
-            await call("nobody")
+        for name in ("nobody", "no\0body", "no\udcffbody", "", 7):
+            with pytest.raises(swf.ScheduleNotFound, match="there is no schedule"):
+                await call(name)  # type: ignore[operator]
     await app.put_schedule("weekly", tick, every="1 week", payload="x")
     now = datetime.now(UTC)
     with pytest.raises(swf.InvalidInput, match="time zone"):
@@ -191,10 +194,45 @@ async def test_a_broken_schedule_stops_alone_and_is_told_of_once(
             await eventually(lambda: _enough(seen, 1), "the sound one")
             move(raw, seconds_ago(3), "sound")
             await eventually(lambda: _enough(seen, 2), "the sound one, again")
+            assert "Mars/Phobos" in str((await app.get_schedule("broken")).trouble)
+            await app.put_schedule("broken", tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
+            move(raw, seconds_ago(2), "broken")
+            await app.resume_schedule("broken")
+            await eventually(lambda: _enough(seen, 3), "it goes on as soon as it is mended")
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert "schedule broken stands still here" in told[0]
-    assert "Mars/Phobos" in str((await app.get_schedule("broken")).trouble)
+
+
+async def test_missed_slots_that_are_left_out_are_told_of(
+    app: swf.App, tick: Any, seen: list[Any], raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    await app.put_schedule("weekly", tick, every="1 week", payload="x")
+    move(raw, ago(3), "weekly")
+    with caplog.at_level(logging.WARNING, "simpleworkflow.schedule"):
+        async with app.worker():
+            await eventually(lambda: _enough(seen, 1), "the last one")
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"since its slot {ago(3).isoformat()}" in told
+    assert "catch_up=one leaves some out" in told
+
+
+async def test_the_doctor_names_schedules_that_are_in_vain_or_wait_too_long(app: swf.App, tick: Any, raw: Raw) -> None:
+    for name, type in (("fine", "t.tick.v1"), ("typo", "t.tock.v1"), ("off", "t.off.v1"), ("far", "t.tick.v1")):
+        await app.put_schedule(name, type, every="1 week", payload="x")
+    move(raw, ago(0) + 1000 * WEEK, "far")
+    app.workflow("t.off.v1")(tick.handler)
+    async with app.worker():
+        await app.enable("t.off.v1", False)
+        found = [one for one in await app.doctor() if one.check == "schedules"]
+    assert [(one.subject, one.level.value) for one in found] == [
+        ("far", "warning"),
+        ("t.off.v1", "note"),
+        ("t.tock.v1", "warning"),
+    ]
+    assert "every 7d is due at" in found[0].seen
+    assert "slots of off are skipped" in found[1].seen
+    assert "started by typo" in found[2].seen
 
 
 REFUSE = {
