@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from ..clock import monotonic
 from ..config import Settings
+from ..model.duration import human
 from ..model.errors import StoreUnavailable
 from ..model.schedule import CODE, NewSchedule, Schedule
 from ..runtime.hints import Hint, Hinter
@@ -170,8 +171,10 @@ class Scheduler:
 def _say_what_was_not_started(schedule: Schedule, one: Fired) -> None:
     about = {"schedule": schedule.name}
     if one.is_behind and schedule.next_at is not None:
-        text = "schedule %s was not looked at since its slot %s; of those that were missed, catch_up=%s leaves some out"
-        log.warning(text, schedule.name, schedule.next_at.isoformat(), schedule.catch_up.value, extra=about)
+        within = "" if schedule.window_us is None else f", window={human(schedule.window_us / 1_000_000)}"
+        policy = f"catch_up={schedule.catch_up.value}{within}"
+        text = "schedule %s missed its slot %s, and maybe later ones; not all of them are made up for (%s)"
+        log.warning(text, schedule.name, schedule.next_at.isoformat(), policy, extra=about)
     if one.skipped:
         first, last = min(one.skipped).isoformat(), max(one.skipped).isoformat()
         what = f"slot {first}" if len(one.skipped) == 1 else f"{len(one.skipped)} slots from {first} to {last}"
