@@ -266,6 +266,31 @@ async def test_a_slot_that_the_database_refuses_holds_up_nobody_else(
     assert keys(raw) == [key(ago(0), "good")]
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_a_run_that_a_stranger_has_locked_holds_up_only_its_own_schedule(
+    app: swf.App, tick: Any, seen: list[Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite whoever writes has the whole file, and nothing can be done about it."""
+    monkeypatch.setattr("simpleworkflow.worker.schedule.BUSY_AGAIN", 0.1)
+    await app.put_schedule("stuck", "t.nobody.v1", every="1 week", overlap="cancel")
+    await app.put_schedule("free", tick, every="1 week", payload="x")
+    before = await app.run_schedule_now("stuck")
+    for name in ("stuck", "free"):
+        move(raw, ago(0), name)
+    with raw.connection.transaction():
+        raw.sql("SELECT 1 FROM workflow.workflow_run WHERE id = ? FOR UPDATE", before)
+        async with app.worker():
+            await eventually(lambda: _enough(seen, 1), "the free one", 10.0)
+    assert seen[0].name == "free"
+    async with app.worker():
+
+        async def has_fired() -> bool:
+            return (await app.get_schedule("stuck")).fired == 1
+
+        await eventually(has_fired, "the other one, now that nobody is in its way", 10.0)
+    assert raw.row(before)["status"] == "cancelled"
+
+
 async def test_an_outage_does_not_end_the_role(
     app: swf.App, tick: Any, seen: list[Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,9 +317,8 @@ async def test_an_outage_does_not_end_the_role(
 async def test_two_workers_start_each_slot_once(app: swf.App, url: str, tick: Any, seen: list[Any], raw: Raw) -> None:
     await app.put_schedule("tick", tick, every="1s", payload="x", catch_up="all")
     start = seconds_ago(60)
+    move(raw, start)
     async with app.worker(), app.worker():
-        move(raw, start)
-        await app.resume_schedule("tick")
         await eventually(lambda: _enough(seen, 62), "a minute's slots and two more")
     told = keys(raw)
     assert told == [key(start + timedelta(seconds=n)) for n in range(len(told))]
@@ -328,6 +352,27 @@ async def test_where_there_is_no_schedule_looks_are_rare(monkeypatch: pytest.Mon
     await asyncio.sleep(0.02)
     assert ledger.asked == before + 1
     task.cancel()
+
+
+class Taken:
+    """A ledger whose one schedule is due, and locked by a stranger."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def run(self, operation: Any) -> Any:
+        self.asked.append(operation.name)
+        return -1.0 if operation.name == "until_next" else []
+
+
+async def test_a_schedule_that_a_stranger_has_locked_is_not_asked_for_without_end() -> None:
+    ledger: Any = Taken()
+    role = Scheduler(ledger, None, swf.Settings(), [], lambda: None, None)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(_turns(role))
+    await asyncio.sleep(0.35)
+    task.cancel()
+    assert ledger.asked[:4] == ["until_next", "fire"] * 2, "it looks again"
+    assert len(ledger.asked) <= 8
 
 
 async def _turns(role: Scheduler) -> None:
