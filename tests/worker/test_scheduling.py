@@ -76,6 +76,19 @@ async def test_a_worker_writes_down_only_what_it_serves_and_nothing_when_told_so
         await app.put_schedule("due", tick, every="1 week", payload="x")
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_a_worker_starts_although_a_stranger_has_locked_a_schedule_that_says_the_same(
+    app: swf.App, tick: Any, raw: Raw
+) -> None:
+    app.schedule("@daily", payload="x")(tick)
+    async with app.worker():
+        pass
+    with raw.connection.transaction():
+        raw.sql("UPDATE workflow.workflow_schedule SET updated_at = now()")
+        async with asyncio.timeout(5), app.worker():
+            assert await app.run(tick, "by hand", timeout="5s") == "by hand"
+
+
 async def test_what_cannot_be_is_refused_where_it_is_written(app: swf.App, tick: Any) -> None:
     with pytest.raises(swf.InvalidSchedule, match="fields"):
         app.schedule("whenever", payload="x")(tick)

@@ -82,7 +82,8 @@ class Scheduler:
         things, the one that started last is heard, and they do not take turns."""
         while self._own and not stopping.is_set():
             try:
-                puts = await self._ledger.run(schedules.put(self._own, origin=CODE))
+                new = await self._ledger.run(schedules.unsaid(self._own, origin=CODE))
+                puts = await self._ledger.run(schedules.put(new, origin=CODE)) if new else []
             except StoreUnavailable as error:
                 log.warning("the worker's schedules wait for its database: %s", error)
                 await pause_unless(stopping, 1.0)
