@@ -168,7 +168,7 @@ async def test_calls_about_nobody_and_nonsense_are_refused_by_name(app: swf.App,
     for call in (app.get_schedule, app.pause_schedule, app.resume_schedule, app.delete_schedule, app.run_schedule_now):
         for name in ("nobody", "no\0body", "no\udcffbody", "", 7):
             with pytest.raises(swf.ScheduleNotFound, match="there is no schedule"):
-                await call(name)  # type: ignore[operator]
+                await call(name)  # type: ignore[arg-type]
     await app.put_schedule("weekly", tick, every="1 week", payload="x")
     now = datetime.now(UTC)
     with pytest.raises(swf.InvalidInput, match="time zone"):
