@@ -17,6 +17,7 @@ from support.command import COMMAND, environment
 from support.ledger import Raw, until
 
 import simpleworkflow as swf
+from simpleworkflow.cli import work
 from simpleworkflow.cli.main import main
 
 
@@ -109,6 +110,14 @@ def test_backfill_starts_each_slot_once_and_can_be_tried_before(ready: str) -> N
     assert schedule(ready, "backfill", "hourly", *span) == "5 of 5 slots started\n"
     assert as_json(ready, "backfill", "hourly", *span) == [{"name": "hourly", "slots": 5, "started": 0}]
     assert schedule(ready, "backfill", "hourly", "6h", end.isoformat()).endswith("slots started; 5 had been before\n")
+
+
+def test_a_backfill_that_would_be_refused_is_refused_when_it_is_tried_before(ready: str) -> None:
+    schedule(ready, "add", "seconds", "shop.poll.v1", "--every", "1s")
+    ahead = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    for dry in ([], ["--dry-run"]):
+        assert "still to come" in schedule(ready, "backfill", "seconds", "1h", ahead, *dry, code=2)
+        assert "100,000 slots" in schedule(ready, "backfill", "seconds", "30h", *dry, code=2)
 
 
 def test_coming_slots_are_shown_on_the_clocks_of_their_zone(ready: str) -> None:
@@ -204,6 +213,18 @@ def test_backfill_stopped_by_the_keyboard_says_how_far_it_came(ready: str, tmp_p
     (row,) = raw.sql("SELECT count(*) AS runs FROM workflow.workflow_run")
     raw.close()
     assert 0 < row["runs"] < 97200
+
+
+def test_a_worker_can_be_told_to_leave_schedules_alone(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    app = swf.App(ready)
+    monkeypatch.setattr(work, "configure", lambda *_: None)
+    monkeypatch.setattr(work, "load_app", lambda *_, **__: app)
+    monkeypatch.setattr(work, "serve", lambda _, **options: told.append(options))
+    for arguments in ([], ["--no-schedules"]):
+        assert CliRunner().invoke(main, ["worker", "shop.work:app", *arguments]).exit_code == 0
+    app.sync.close()
+    assert [options.get("schedules", True) for options in told] == [True, False]
 
 
 def test_doctor_and_explain_know_of_schedules(ready: str) -> None:

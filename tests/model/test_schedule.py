@@ -12,7 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from hypothesis import given, settings
@@ -312,6 +312,8 @@ def made(name: str = "nightly", type: str = "demo.v1", cron: Any = None, **rest:
         ({"cron": "9-5 * * * *"}, "Bad minute"),
         ({"cron": "* * * * FUNDAY"}, "Bad day-of-week"),
         ({"cron": "@reboot"}, "1 fields"),
+        ({"cron": "*/90 * * * *"}, 'every="90m"'),
+        ({"cron": "0 0-23/36 * * *"}, 'every="36h"'),
         ({"cron": "1" * 5000 + " * * * *"}, "the limit is 200"),
         ({"cron": "0 9 * * *\x1b[31m"}, "Bad day-of-week"),
         ({"cron": 9}, "not a cron expression"),
@@ -411,6 +413,17 @@ def test_a_slot_that_has_just_come_is_started_under_every_policy(catch_up: str) 
     assert due(schedule, START - MINUTE) == ([], START), "never early"
 
 
+@pytest.mark.parametrize("policy", [{"catch_up": one} for one in CatchUp] + [{"window": 0}, {"window": "3s"}])
+def test_no_slot_is_missed_that_is_less_than_a_minute_late(policy: dict[str, Any]) -> None:
+    """A worker that restarts, or a database that is slow for some seconds, costs an interval of seconds nothing."""
+    schedule = stored(cron=None, every="10s", **policy)
+    tens = [START + n * timedelta(seconds=10) for n in range(8)]
+    assert due(schedule, START + timedelta(seconds=35)) == (tens[:4], tens[4])
+    assert due(schedule, START + GRACE) == (tens[:7], tens[7])
+    missed = due(schedule, START + GRACE + timedelta(seconds=1))
+    assert missed == (tens[:7] if schedule.catch_up is CatchUp.ALL else tens[6:7], tens[7])
+
+
 def test_many_missed_slots_are_taken_in_portions_from_the_oldest_on() -> None:
     schedule = stored(catch_up="all")
     slots, coming = due(schedule, LATE, most=3)
@@ -427,6 +440,21 @@ def test_a_promised_slot_counts_even_if_the_rules_have_changed_since() -> None:
 
 def test_a_schedule_that_nobody_has_computed_yet_begins_with_its_next_slot() -> None:
     assert due(stored(next_at=None), LATE) == ([], hours(4)[0])
+
+
+def test_a_host_without_any_zones_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simpleworkflow.model.cron.ZoneInfo", _without_zones)
+    with pytest.raises(InvalidSchedule, match="no database of zones; pip install tzdata"):
+        zone_of("Europe/Berlin")
+    assert zone_of("UTC") is UTC, "needs none"
+
+
+def _without_zones(name: str) -> ZoneInfo:
+    raise ZoneInfoNotFoundError(f"No time zone found with key {name}")
+
+
+def test_an_interval_beyond_the_calendar_has_no_slot() -> None:
+    assert Interval(2**62).following(START) is None
 
 
 def test_a_zone_that_is_gone_is_told_by_name() -> None:

@@ -67,6 +67,16 @@ async def test_a_changed_rhythm_begins_anew_and_stays_paused(ledger: Ledger, raw
     assert (after.is_paused, after.pause_reason) == (True, "for now")
 
 
+async def test_a_slot_that_a_wrong_clock_put_too_far_away_is_computed_anew(ledger: Ledger, raw: Raw) -> None:
+    """Or nothing would be due for years, since a schedule that says the same is left as it is."""
+    await put(ledger, written())
+    right = (await get(ledger)).next_at
+    move(raw, ago(0) + 1000 * WEEK)
+    assert await put(ledger, written()) == ["changed"]
+    assert (await get(ledger)).next_at == right
+    assert await put(ledger, written()) == ["unchanged"]
+
+
 async def test_two_deploys_that_say_different_things_are_heard_once_each(ledger: Ledger) -> None:
     assert await put(ledger, written(every="1w"), origin="code") == ["added"]
     assert await put(ledger, written(every="2h"), origin="code") == ["changed"]
@@ -317,6 +327,17 @@ async def test_of_missed_slots_only_one_can_be_without_overlapping(ledger: Ledge
     assert (fired["cancel"].slots, fired["cancel"].skipped) == ([last], [first, first + WEEK])
 
 
+async def test_of_more_slots_than_one_look_takes_only_the_last_one_cancels(ledger: Ledger, raw: Raw) -> None:
+    await put(ledger, written(every="1s", overlap="cancel", catch_up="all"))
+    move(raw, seconds_ago(1500))
+    first = (await fire(ledger))["tick"]
+    assert (first.slots, len(first.skipped)) == ([], 1000)
+    rest = (await fire(ledger))["tick"]
+    assert (len(rest.slots), rest.cancelled) == (1, [])
+    assert keys(raw) == [key(rest.slots[0])], "nothing was started only to be cancelled"
+    assert (await get(ledger)).skipped == 1000 + len(rest.skipped)
+
+
 # Between slots, and slots of the past
 
 
@@ -331,6 +352,21 @@ async def test_a_run_now_moves_no_slot_but_is_in_the_way_of_the_next(ledger: Led
     move(raw, ago(0))
     assert (await fire(ledger))["tick"].slots == []
     assert await ledger.run(schedules.run_now("nobody", new_id())) is None
+
+
+async def test_two_runs_now_at_the_same_instant_are_two(ledger: Ledger, raw: Raw) -> None:
+    await put(ledger, written())
+    first, second = new_id(), new_id()
+
+    @schedules.transaction
+    def both() -> Any:
+        one = yield from schedules.run_now("tick", first).steps()
+        two = yield from schedules.run_now("tick", second).steps()
+        lost = yield from schedules.run_now("tick", second).steps()  # as after a try whose answer was lost
+        return [one, two, lost]
+
+    assert [answer.id for answer in await ledger.run(both())] == [first, second, second]
+    assert len(set(keys(raw))) == 2
 
 
 async def test_a_run_now_of_a_disabled_type_is_refused(ledger: Ledger) -> None:

@@ -76,6 +76,19 @@ async def test_a_worker_writes_down_only_what_it_serves_and_nothing_when_told_so
         await app.put_schedule("due", tick, every="1 week", payload="x")
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_a_worker_starts_although_a_stranger_has_locked_a_schedule_that_says_the_same(
+    app: swf.App, tick: Any, raw: Raw
+) -> None:
+    app.schedule("@daily", payload="x")(tick)
+    async with app.worker():
+        pass
+    with raw.connection.transaction():
+        raw.sql("UPDATE workflow.workflow_schedule SET updated_at = now()")
+        async with asyncio.timeout(5), app.worker():
+            assert await app.run(tick, "by hand", timeout="5s") == "by hand"
+
+
 async def test_what_cannot_be_is_refused_where_it_is_written(app: swf.App, tick: Any) -> None:
     with pytest.raises(swf.InvalidSchedule, match="fields"):
         app.schedule("whenever", payload="x")(tick)
@@ -87,6 +100,8 @@ async def test_what_cannot_be_is_refused_where_it_is_written(app: swf.App, tick:
         app.schedule("@daily")(lambda ctx: None)  # type: ignore[type-var]
     with pytest.raises(swf.InvalidSchedule, match="with a cron expression"):
         app.schedule(tick)  # type: ignore[arg-type]
+    with pytest.raises(swf.InvalidSchedule, match="no handler in this App"):
+        app.schedule("@daily")(app.declare("t.elsewhere.v1"))
     app.schedule("@daily", payload="x")(tick)
     with pytest.raises(swf.InvalidSchedule, match="two schedules of the name"):
         app.schedule("@weekly", payload="x")(tick)
@@ -151,8 +166,9 @@ async def test_resumed_is_run_now_and_backfilled_by_call(app: swf.App, tick: Any
 
 async def test_calls_about_nobody_and_nonsense_are_refused_by_name(app: swf.App, tick: Any) -> None:
     for call in (app.get_schedule, app.pause_schedule, app.resume_schedule, app.delete_schedule, app.run_schedule_now):
-        with pytest.raises(swf.ScheduleNotFound, match="nobody"):
-            await call("nobody")
+        for name in ("nobody", "no\0body", "no\udcffbody", "", 7):
+            with pytest.raises(swf.ScheduleNotFound, match="there is no schedule"):
+                await call(name)  # type: ignore[arg-type]
     await app.put_schedule("weekly", tick, every="1 week", payload="x")
     now = datetime.now(UTC)
     with pytest.raises(swf.InvalidInput, match="time zone"):
@@ -191,10 +207,45 @@ async def test_a_broken_schedule_stops_alone_and_is_told_of_once(
             await eventually(lambda: _enough(seen, 1), "the sound one")
             move(raw, seconds_ago(3), "sound")
             await eventually(lambda: _enough(seen, 2), "the sound one, again")
+            assert "Mars/Phobos" in str((await app.get_schedule("broken")).trouble)
+            await app.put_schedule("broken", tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
+            move(raw, seconds_ago(2), "broken")
+            await app.resume_schedule("broken")
+            await eventually(lambda: _enough(seen, 3), "it goes on as soon as it is mended")
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert "schedule broken stands still here" in told[0]
-    assert "Mars/Phobos" in str((await app.get_schedule("broken")).trouble)
+
+
+async def test_missed_slots_that_are_left_out_are_told_of(
+    app: swf.App, tick: Any, seen: list[Any], raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    await app.put_schedule("weekly", tick, every="1 week", payload="x")
+    move(raw, ago(3), "weekly")
+    with caplog.at_level(logging.WARNING, "simpleworkflow.schedule"):
+        async with app.worker():
+            await eventually(lambda: _enough(seen, 1), "the last one")
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"missed its slot {ago(3).isoformat()}" in told
+    assert "not all of them are made up for (catch_up=one)" in told
+
+
+async def test_the_doctor_names_schedules_that_are_in_vain_or_wait_too_long(app: swf.App, tick: Any, raw: Raw) -> None:
+    for name, type in (("fine", "t.tick.v1"), ("typo", "t.tock.v1"), ("off", "t.off.v1"), ("far", "t.tick.v1")):
+        await app.put_schedule(name, type, every="1 week", payload="x")
+    move(raw, ago(0) + 1000 * WEEK, "far")
+    app.workflow("t.off.v1")(tick.handler)
+    async with app.worker():
+        await app.enable("t.off.v1", False)
+        found = [one for one in await app.doctor() if one.check == "schedules"]
+    assert [(one.subject, one.level.value) for one in found] == [
+        ("far", "warning"),
+        ("t.off.v1", "note"),
+        ("t.tock.v1", "warning"),
+    ]
+    assert "every 7d is due at" in found[0].seen
+    assert "slots of off are skipped" in found[1].seen
+    assert "started by typo" in found[2].seen
 
 
 REFUSE = {
@@ -228,6 +279,31 @@ async def test_a_slot_that_the_database_refuses_holds_up_nobody_else(
     assert keys(raw) == [key(ago(0), "good")]
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_a_run_that_a_stranger_has_locked_holds_up_only_its_own_schedule(
+    app: swf.App, tick: Any, seen: list[Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite whoever writes has the whole file, and nothing can be done about it."""
+    monkeypatch.setattr("simpleworkflow.worker.schedule.BUSY_AGAIN", 0.1)
+    await app.put_schedule("stuck", "t.nobody.v1", every="1 week", overlap="cancel")
+    await app.put_schedule("free", tick, every="1 week", payload="x")
+    before = await app.run_schedule_now("stuck")
+    for name in ("stuck", "free"):
+        move(raw, ago(0), name)
+    with raw.connection.transaction():
+        raw.sql("SELECT 1 FROM workflow.workflow_run WHERE id = ? FOR UPDATE", before)
+        async with app.worker():
+            await eventually(lambda: _enough(seen, 1), "the free one", 10.0)
+    assert seen[0].name == "free"
+    async with app.worker():
+
+        async def has_fired() -> bool:
+            return (await app.get_schedule("stuck")).fired == 1
+
+        await eventually(has_fired, "the other one, now that nobody is in its way", 10.0)
+    assert raw.row(before)["status"] == "cancelled"
+
+
 async def test_an_outage_does_not_end_the_role(
     app: swf.App, tick: Any, seen: list[Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,9 +330,8 @@ async def test_an_outage_does_not_end_the_role(
 async def test_two_workers_start_each_slot_once(app: swf.App, url: str, tick: Any, seen: list[Any], raw: Raw) -> None:
     await app.put_schedule("tick", tick, every="1s", payload="x", catch_up="all")
     start = seconds_ago(60)
+    move(raw, start)
     async with app.worker(), app.worker():
-        move(raw, start)
-        await app.resume_schedule("tick")
         await eventually(lambda: _enough(seen, 62), "a minute's slots and two more")
     told = keys(raw)
     assert told == [key(start + timedelta(seconds=n)) for n in range(len(told))]
@@ -290,6 +365,27 @@ async def test_where_there_is_no_schedule_looks_are_rare(monkeypatch: pytest.Mon
     await asyncio.sleep(0.02)
     assert ledger.asked == before + 1
     task.cancel()
+
+
+class Taken:
+    """A ledger whose one schedule is due, and locked by a stranger."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def run(self, operation: Any) -> Any:
+        self.asked.append(operation.name)
+        return -1.0 if operation.name == "until_next" else []
+
+
+async def test_a_schedule_that_a_stranger_has_locked_is_not_asked_for_without_end() -> None:
+    ledger: Any = Taken()
+    role = Scheduler(ledger, None, swf.Settings(), [], lambda: None, None)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(_turns(role))
+    await asyncio.sleep(0.35)
+    task.cancel()
+    assert ledger.asked[:4] == ["until_next", "fire"] * 2, "it looks again"
+    assert len(ledger.asked) <= 8
 
 
 async def _turns(role: Scheduler) -> None:

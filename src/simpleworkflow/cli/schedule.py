@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -168,32 +167,20 @@ def backfill(name: str, start: datetime, end: datetime | None, dry_run: bool, ur
     if start >= (end or now()):
         raise click.UsageError(f"START {start.isoformat()} is not before END")
     with opened(url) as app, refusing():
-        if dry_run:
-            _count(app.sync.get_schedule(name), start, end or now(), as_json)
-            return
         progress = _Progress()
         try:
             with progress.shown():
-                done = app.sync.backfill_schedule(name, start, end, tell=progress.tell)
+                done = app.sync.backfill_schedule(name, start, end, tell=progress.tell, dry_run=dry_run)
         except KeyboardInterrupt:
             far = f"{progress.done} of {progress.total} slots were dealt with; " if progress.total else ""
             fail(f"interrupted; {far}ask again to go on")
-    if as_json:
+    rest = done.slots - done.started
+    if dry_run:
+        say_json({"name": name, "slots": done.slots}) if as_json else click.echo(f"{done.slots} slots")
+    elif as_json:
         say_json({"name": name, "slots": done.slots, "started": done.started})
     else:
-        rest = done.slots - done.started
         click.echo(f"{done.started} of {done.slots} slots started" + (f"; {rest} had been before" if rest else ""))
-
-
-def _count(found: Schedule, start: datetime, end: datetime, as_json: bool) -> None:
-    from ..client.schedules import MOST_BACKFILLED
-    from ..model.cron import between
-
-    count = sum(1 for _ in islice(between(found.timing, start, end), MOST_BACKFILLED + 1))
-    if as_json:
-        say_json({"name": found.name, "slots": count})
-    else:
-        click.echo(f"{count} slots" if count <= MOST_BACKFILLED else f"more than {MOST_BACKFILLED} slots")
 
 
 class _Progress:

@@ -42,8 +42,10 @@ def trouble_of(one: Schedule) -> str | None:
     """What a worker said, or what would be said here: the zones of this host may be other ones."""
     if one.trouble is not None:
         return one.trouble
+    from ..model.schedule import after
+
     try:
-        one.timing.following(now())
+        after(one, now())
     except SimpleWorkflowError as error:
         return f"{error} (here)"
     return None

@@ -55,6 +55,7 @@ log = logging.getLogger("simpleworkflow.cli")
     show_envvar=True,
     help="Also take events of the outbox there: https://…, redis://…, stdout: or file:PATH.",
 )
+@click.option("--no-schedules", is_flag=True, help="Neither write down the App's schedules nor start slots of any.")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
@@ -75,6 +76,7 @@ def run_worker(
     url: str | None,
     prefixes: tuple[str, ...],
     fail_unknown: bool,
+    no_schedules: bool = False,
     log_level: str,
     log_format: Format = "text",
     **rest: Any,
@@ -86,6 +88,8 @@ def run_worker(
     options = {key: value for key, value in rest.items() if value is not None}
     if prefixes:
         options["prefixes"] = list(prefixes)
+    if no_schedules:
+        options["schedules"] = False
     try:
         app.sync.check()
     except StoreUnavailable as error:

@@ -73,6 +73,12 @@ class Schedules(Pruning):
         def decorate(workflow: W) -> W:
             if not isinstance(workflow, Workflow):
                 raise InvalidSchedule("write @app.schedule(...) above @app.workflow(...), not below it")
+            known = self._registry.find(workflow.name)
+            if known is None or known.handler is None:
+                raise InvalidSchedule(
+                    f"{workflow.name} has no handler in this App, so that none of its workers would write it down; "
+                    "write @app.schedule(...) where the handler is, or call app.put_schedule(...)"
+                )
             limit = self.settings.max_payload
             made = make_schedule(name or workflow.name, workflow, cron, payload=payload, limit=limit, **options)
             self._registry.add_schedule(made)
@@ -119,7 +125,7 @@ class Schedules(Pruning):
 
     async def get_schedule(self, name: str) -> Schedule:
         """One schedule, as it stands now."""
-        return _found(name, await self._engine.run(schedules.get(name)))
+        return _found(name, await self._engine.run(schedules.get(_asked(name))))
 
     async def schedules(self) -> list[Schedule]:
         """Every schedule, in order of their names."""
@@ -133,21 +139,21 @@ class Schedules(Pruning):
 
     async def pause_schedule(self, name: str, *, reason: str | None = None) -> Schedule:
         """Start no slot until it is resumed. Pausing twice is fine."""
-        return _found(name, await self._engine.run(schedules.pause(name, reason_text(reason))))
+        return _found(name, await self._engine.run(schedules.pause(_asked(name), reason_text(reason))))
 
     async def resume_schedule(self, name: str) -> Schedule:
         """Go on. Slots that were missed meanwhile follow the schedule's catch-up policy."""
-        schedule = _found(name, await self._engine.run(schedules.resume(name)))
+        schedule = _found(name, await self._engine.run(schedules.resume(_asked(name))))
         await self._engine.tell(Hint.SCHEDULES)
         return schedule
 
     async def delete_schedule(self, name: str) -> Schedule:
         """Forget it; its runs stay. One that stands beside the code comes back with the next worker's start."""
-        return _found(name, await self._engine.run(schedules.delete(name)))
+        return _found(name, await self._engine.run(schedules.delete(_asked(name))))
 
     async def run_schedule_now(self, name: str) -> UUID:
         """Start one run more, at once, whatever the overlap policy says; slots stay as they are. Returns its id."""
-        answer = await self._engine.run(schedules.run_now(name, new_id()))
+        answer = await self._engine.run(schedules.run_now(_asked(name), new_id()))
         if answer is None:
             raise _missing(name)
         if isinstance(answer, SimpleWorkflowError):
@@ -162,12 +168,14 @@ class Schedules(Pruning):
         end: datetime | None = None,
         *,
         tell: Callable[[int, int], object] | None = None,
+        dry_run: bool = False,
     ) -> Backfill:
         """Start every slot from `start` on and before `end` (now) that has no run yet, oldest first.
 
         Asking again starts nothing twice, as long as the runs are kept: a slot is known by its run's idempotency key.
         Neither the overlap policy nor a pause is minded. In chunks: when the database fails in between, some slots are
-        started, and asking again goes on. `tell` is called with how many slots are done and how many there are.
+        started, and asking again goes on. `tell` is called with how many slots are done and how many there are. A dry
+        run checks and counts the same and starts nothing.
         """
         first, last = _instant("start", start), None if end is None else _instant("end", end)
         schedule = await self.get_schedule(name)
@@ -181,7 +189,7 @@ class Schedules(Pruning):
                 f"schedule {name} has more than {MOST_BACKFILLED:,} slots there; take it in several pieces"
             )
         started = 0
-        for place in range(0, len(slots), CHUNK):
+        for place in range(0, 0 if dry_run else len(slots), CHUNK):
             chunk = slots[place : place + CHUNK]
             started += await self._engine.run(schedules.start_slots(schedule, chunk))
             await self._engine.tell(Hint.READY)
@@ -201,6 +209,13 @@ def make_schedule(
     return new_schedule(name, target.name, cron, payload_json=text, **rest)
 
 
+def _asked(name: str) -> str:
+    """What no schedule can be called, none is; not every database would understand the question."""
+    if not isinstance(name, str) or not (name.isascii() and name.isprintable()):
+        raise _missing(name)
+    return name
+
+
 def _found(name: str, schedule: Schedule | None) -> Schedule:
     if schedule is None:
         raise _missing(name)
@@ -208,7 +223,7 @@ def _found(name: str, schedule: Schedule | None) -> Schedule:
 
 
 def _missing(name: str) -> ScheduleNotFound:
-    return ScheduleNotFound(f"there is no schedule {name!a}")
+    return ScheduleNotFound(f"there is no schedule {str(name)[:200]!a}")
 
 
 def _instant(which: str, value: Any) -> datetime:

@@ -478,14 +478,16 @@ class SyncClient(_Blocking):
         end: datetime | None = None,
         *,
         tell: Callable[[int, int], object] | None = None,
+        dry_run: bool = False,
     ) -> Backfill:
         """Start every slot from `start` on and before `end` (now) that has no run yet, oldest first.
 
         Asking again starts nothing twice, as long as the runs are kept: a slot is known by its run's idempotency key.
         Neither the overlap policy nor a pause is minded. In chunks: when the database fails in between, some slots are
-        started, and asking again goes on. `tell` is called with how many slots are done and how many there are.
+        started, and asking again goes on. `tell` is called with how many slots are done and how many there are. A dry
+        run checks and counts the same and starts nothing.
         """
-        return self._block(self._client.backfill_schedule(name, start, end, tell=tell))
+        return self._block(self._client.backfill_schedule(name, start, end, tell=tell, dry_run=dry_run))
 
     @overload
     def trigger(self, workflow: Workflow[None, O], /, **options: Unpack[TriggerOptions]) -> SyncRunHandle[O]: ...

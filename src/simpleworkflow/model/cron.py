@@ -52,6 +52,8 @@ _STRADDLE = 3
 """Clocks that are set back just after midnight show the day before once more: never from later than this hour."""
 _HOST_ZONES = {"localtime", "posixrules", "Factory"}
 """Files of the zone database that mean something else on every host, or nothing."""
+_ANY_ZONE = "Etc/UTC"
+"""Wherever zones are known, this one is."""
 _EXAMPLE = 'write five fields such as "0 9 * * MON-FRI", or @hourly, @daily, @weekly, @monthly, @yearly'
 
 
@@ -96,9 +98,21 @@ def zone_of(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ValueError, LookupError, OSError):
+        if not _knows(_ANY_ZONE):
+            raise InvalidSchedule(
+                f"time zone {name[:80]!a} cannot be looked up: this host has no database of zones; "
+                "pip install tzdata, or install the tzdata package of its distribution"
+            ) from None
         raise InvalidSchedule(
             f"there is no time zone {name[:80]!a} on this host; write a name of the IANA database such as Europe/Berlin"
         ) from None
+
+
+def _knows(name: str) -> bool:
+    try:
+        return ZoneInfo(name).key == name
+    except (ValueError, LookupError, OSError):
+        return False
 
 
 class Interval:
@@ -106,8 +120,11 @@ class Interval:
         self._every = every
         """Microseconds."""
 
-    def following(self, after: datetime) -> datetime:
-        return self._at((after - _EPOCH) // _MICROSECOND // self._every + 1)
+    def following(self, after: datetime) -> datetime | None:
+        try:
+            return self._at((after - _EPOCH) // _MICROSECOND // self._every + 1)
+        except OverflowError:
+            return None  # the calendar ends with the year 9999
 
     def latest(self, until: datetime) -> datetime:
         return self._at((until - _EPOCH) // _MICROSECOND // self._every)

@@ -7,6 +7,7 @@ however often somebody asks for it, and so that the handler can read which slot 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -27,7 +28,12 @@ MOST_SLOTS = 1_000
 """Slots that are started in one transaction."""
 CODE, CALL = "code", "call"
 """Where a schedule was written down: beside a workflow, or by command or API."""
+ASTRAY = timedelta(days=2)
+"""No update of a zone's rules moves a slot so far."""
 _INSTANT = timedelta(microseconds=1)
+_STEPS = (("minute", 60), ("hour", 24))
+_WHOLE = {"minute": "hour", "hour": "day"}
+"""The first two fields of an expression: what they count, the longest step inside, and where it begins anew."""
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -158,6 +164,7 @@ def new_schedule(
         raise InvalidSchedule(f"{label}: an interval is the same in every time zone; leave out tz={tz!r}")
     if new.window_us is not None and new.catch_up is CatchUp.NONE:
         raise InvalidSchedule(f"{label}: catch_up='none' starts nothing late, so a window means nothing; leave it out")
+    _check_steps(new.cron, label)
     try:
         if new.timing.following(datetime(2000, 1, 1, tzinfo=UTC)) is None:
             raise InvalidSchedule(f"cron expression {cron!a} names no date that exists: it would never be due")
@@ -171,6 +178,17 @@ def _every(value: Duration, label: str) -> int:
     if every < SHORTEST:
         raise InvalidSchedule(f"{label}: every={value!r} is shorter than a second; a run that loops does that better")
     return every
+
+
+def _check_steps(cron: Any, label: str) -> None:
+    """`*/90` in the minutes is due every hour, on the hour, and nobody who writes it means that."""
+    for part, (unit, most) in zip(cron.split() if isinstance(cron, str) else (), _STEPS, strict=False):
+        for step in re.findall(r"/([0-9]{1,9})", part):
+            if int(step) > most:
+                raise InvalidSchedule(
+                    f"{label}: {part!a} cannot be due every {step} {unit}s, since each {_WHOLE[unit]} begins anew; "
+                    f'use an interval: every="{step}{unit[0]}"'
+                )
 
 
 def _choice(kind: type[E], option: str, value: Any, label: str) -> E:
@@ -188,24 +206,23 @@ def is_due_as(one: NewSchedule, other: NewSchedule) -> bool:
 def due(schedule: Schedule, now: datetime, most: int = MOST_SLOTS) -> Due:
     """The slots to start at this moment, and the slot that comes after them.
 
+    As long as the oldest of them is on time, none was missed, and all are started: catching up is for those that were.
     The stored next slot counts as one whatever the rules of its zone say today: it was promised. InvalidSchedule when
     there is no slot any more, or when this host cannot tell.
     """
     times, first = schedule.timing, schedule.next_at
     if first is None or first > now:
         return Due([], first or after(schedule, now))
-    if schedule.catch_up is CatchUp.ALL:
-        return _all_due(schedule, first, now, most)
+    limit = _limit(schedule)
+    if schedule.catch_up is CatchUp.ALL or now - first <= GRACE:
+        return _all_due(schedule, first, now, limit, most)
     last = max(first, times.latest(now) or first)
-    limit = GRACE if schedule.catch_up is CatchUp.NONE else _window(schedule)
-    in_time = limit is None or now - last <= limit
-    return Due([last] if in_time else [], after(schedule, now))
+    return Due([last] if limit is None or now - last <= limit else [], after(schedule, now))
 
 
-def _all_due(schedule: Schedule, first: datetime, now: datetime, most: int) -> Due:
-    window = _window(schedule)
-    oldest = first if window is None else now - window
-    slots = [first] if first >= oldest else []
+def _all_due(schedule: Schedule, first: datetime, now: datetime, limit: timedelta | None, most: int) -> Due:
+    oldest = first if limit is None or now - first <= limit else now - limit
+    slots = [first] if oldest == first else []
     for slot in between(schedule.timing, max(oldest, first + _INSTANT), now + _INSTANT):
         if len(slots) == most:
             return Due(slots, slot)
@@ -213,8 +230,11 @@ def _all_due(schedule: Schedule, first: datetime, now: datetime, most: int) -> D
     return Due(slots, after(schedule, now))
 
 
-def _window(schedule: Schedule) -> timedelta | None:
-    return None if schedule.window_us is None else timedelta(microseconds=schedule.window_us)
+def _limit(schedule: Schedule) -> timedelta | None:
+    """How late a slot may be started; never less than what is on time, or a short window would let none through."""
+    if schedule.catch_up is CatchUp.NONE:
+        return GRACE
+    return None if schedule.window_us is None else max(GRACE, timedelta(microseconds=schedule.window_us))
 
 
 def after(schedule: NewSchedule, instant: datetime) -> datetime:
@@ -223,6 +243,12 @@ def after(schedule: NewSchedule, instant: datetime) -> datetime:
     if slot is None:
         raise InvalidSchedule(f"schedule {schedule.name} has no slot after {instant.isoformat()}")
     return slot
+
+
+def is_astray(schedule: NewSchedule, next_at: datetime | None, now: datetime) -> bool:
+    """Whether it waits for a slot much later than its next one, and would be due no sooner: the clock was ahead when
+    that slot was computed, or plain SQL has changed the rhythm since."""
+    return next_at is not None and next_at - after(schedule, now) > ASTRAY
 
 
 _KEY = "schedule"

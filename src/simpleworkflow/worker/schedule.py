@@ -5,8 +5,9 @@ more), and fires what is due in transactions of their own (store/operations/sche
 the same at the same moment: each slot is started by the one whose transaction commits first.
 
 The dangers: a schedule that cannot be computed on this host (a zone that its tzdata does not know) must stop itself
-alone, so it is named, left out for a while and tried again; a row that the database refuses to fire must not hold up
-the others, so after a refusal they are fired one by one. Outages and everything else are survived by `forever`.
+alone, so it is named, left out for a while and tried again; a row that the database refuses to fire, or whose run
+before is locked by somebody's open transaction and cannot be cancelled, must not hold up the others, so after a refusal
+they are fired one by one. Outages and everything else are survived by `forever`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from collections.abc import Callable, Sequence
 
 from ..clock import monotonic
 from ..config import Settings
-from ..model.errors import StoreUnavailable
+from ..model.duration import human
+from ..model.errors import StoreBusy, StoreUnavailable
 from ..model.schedule import CODE, NewSchedule, Schedule
 from ..runtime.hints import Hint, Hinter
 from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import schedules
 from ..store.operations.schedules import Fired
+from ..store.protocol import Operation
 from .loop import forever, pause_unless
 
 log = logging.getLogger("simpleworkflow.schedule")
@@ -32,10 +35,14 @@ BATCH = 100
 """Schedules that are fired in one transaction."""
 BETWEEN = 0.01
 """Seconds between two turns; also what a failing one's growing pauses begin with."""
+TAKEN = 0.1
+"""Seconds until the next look when others have in hand, or a stranger has locked, all that is due."""
 QUIET = 10
 """So many polls pass between two looks where there is no schedule at all."""
 AGAIN_AFTER = 60.0
 """Seconds until a broken schedule is tried again."""
+BUSY_AGAIN = 5.0
+"""Seconds until one is tried again that somebody's transaction was in the way of."""
 
 
 class Scheduler:
@@ -65,6 +72,7 @@ class Scheduler:
     def hear(self, kind: str) -> None:
         """A hint. That something was committed, as SQLite tells of other processes, is no reason to look at once."""
         if kind == Hint.SCHEDULES:
+            self._broken.clear()  # somebody may have mended one
             self._no_later_than(0.0)
         elif kind == Hint.CHANGED:
             self._no_later_than(self._looked + self._poll)
@@ -74,7 +82,8 @@ class Scheduler:
         things, the one that started last is heard, and they do not take turns."""
         while self._own and not stopping.is_set():
             try:
-                puts = await self._ledger.run(schedules.put(self._own, origin=CODE))
+                new = await self._ledger.run(schedules.unsaid(self._own, origin=CODE))
+                puts = await self._ledger.run(schedules.put(new, origin=CODE)) if new else []
             except StoreUnavailable as error:
                 log.warning("the worker's schedules wait for its database: %s", error)
                 await pause_unless(stopping, 1.0)
@@ -108,28 +117,35 @@ class Scheduler:
             wait = await self._ledger.run(schedules.until_next(but))
             self._looked = monotonic()
             if wait is not None and wait <= 0:
-                await self._fire(but)
-                wait = 0.0
+                wait = 0.0 if await self._fire(but) else TAKEN
         except BaseException:
             self._look_at = 0.0
             raise
         self._no_later_than(self._looked + (self._poll * QUIET if wait is None else min(wait, self._poll)))
 
-    async def _fire(self, but: Sequence[str]) -> None:
+    async def _fire(self, but: Sequence[str]) -> bool:
+        """Whether there was anything that nobody else had under way."""
         try:
-            fired = await self._ledger.run(schedules.fire(host=self._host, limit=BATCH, but=but))
+            fired = await self._ledger.run(_impatient(schedules.fire(host=self._host, limit=BATCH, but=but)))
+        except StoreBusy:
+            await self._fire_one_by_one(but)
+            return True
         except StoreUnavailable:
             raise
         except Exception:
             log.exception("%s", "slots that have come could not be started together; they are started one by one")
             await self._fire_one_by_one(but)
-            return
+            return True
         self._tell(fired)
+        return bool(fired)
 
     async def _fire_one_by_one(self, but: Sequence[str]) -> None:
         for name in await self._ledger.run(schedules.due_names(but, limit=BATCH)):
             try:
-                fired = await self._ledger.run(schedules.fire(host=self._host, limit=1, only=name))
+                fired = await self._ledger.run(_impatient(schedules.fire(host=self._host, limit=1, only=name)))
+            except StoreBusy as error:
+                self._leave_alone(name, str(error), BUSY_AGAIN)
+                continue
             except StoreUnavailable:
                 raise
             except Exception as error:
@@ -143,8 +159,8 @@ class Scheduler:
         self._broken = {name: until for name, until in self._broken.items() if until > now}
         return sorted(self._broken)
 
-    def _leave_alone(self, name: str, trouble: str) -> None:
-        self._broken[name] = monotonic() + AGAIN_AFTER
+    def _leave_alone(self, name: str, trouble: str, again_after: float = AGAIN_AFTER) -> None:
+        self._broken[name] = monotonic() + again_after
         log.error("schedule %s stands still here: %s", name, trouble, extra={"schedule": name})
 
     def _tell(self, fired: Sequence[Fired]) -> None:
@@ -152,8 +168,8 @@ class Scheduler:
         for one in fired:
             if one.trouble is not None:
                 self._leave_alone(one.schedule.name, one.trouble)
-            elif one.skipped:
-                _say_skipped(one.schedule, one)
+            elif one.is_behind or one.skipped:
+                _say_what_was_not_started(one.schedule, one)
         if any(one.slots for one in fired):
             self._on_started()
             self._hinter.tell(Hint.READY)
@@ -166,7 +182,19 @@ class Scheduler:
             )
 
 
-def _say_skipped(schedule: Schedule, one: Fired) -> None:
-    first, last = min(one.skipped).isoformat(), max(one.skipped).isoformat()
-    what = f"slot {first}" if len(one.skipped) == 1 else f"{len(one.skipped)} slots from {first} to {last}"
-    log.info("schedule %s skipped %s", schedule.name, what, extra={"schedule": schedule.name})
+def _impatient(operation: Operation[list[Fired]]) -> Operation[list[Fired]]:
+    operation.impatient = True
+    return operation
+
+
+def _say_what_was_not_started(schedule: Schedule, one: Fired) -> None:
+    about = {"schedule": schedule.name}
+    if one.is_behind and schedule.next_at is not None:
+        within = "" if schedule.window_us is None else f", window={human(schedule.window_us / 1_000_000)}"
+        policy = f"catch_up={schedule.catch_up.value}{within}"
+        text = "schedule %s missed its slot %s, and maybe later ones; not all of them are made up for (%s)"
+        log.warning(text, schedule.name, schedule.next_at.isoformat(), policy, extra=about)
+    if one.skipped:
+        first, last = min(one.skipped).isoformat(), max(one.skipped).isoformat()
+        what = f"slot {first}" if len(one.skipped) == 1 else f"{len(one.skipped)} slots from {first} to {last}"
+        log.info("schedule %s skipped %s", schedule.name, what, extra=about)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from ...model.schedule import (
     ScheduledSlot,
     after,
     due,
+    is_astray,
     is_due_as,
     key_of,
 )
@@ -34,6 +35,7 @@ from ..protocol import Row, Steps, query, reading, transaction
 from .runs import cancel_rows, create_rows
 
 _PUT_TRIES = 5
+_NOW_TRIES = 1_000
 CANCEL_REASON = "the next slot of its schedule has come"
 UNCHANGED, CHANGED, ADDED = "unchanged", "changed", "added"
 
@@ -47,6 +49,8 @@ class Fired:
     next_at: datetime | None = None
     slots: list[datetime] = field(default_factory=list)
     """To be started; in the end, those that were."""
+    is_behind: bool = False
+    """The slot that was promised is not among them: it was missed, and the catch-up policy leaves it out."""
     run_ids: list[UUID] = field(default_factory=list)
     skipped: list[datetime] = field(default_factory=list)
     cancelled: list[UUID] = field(default_factory=list)
@@ -106,16 +110,20 @@ def _planned(schedule: Schedule, now: datetime, share: int, host: str) -> Fired:
         slots, next_at = due(schedule, now, share)
     except InvalidSchedule as error:
         return Fired(schedule, now, trouble=f"{error} (said by a worker on {host})")
-    return Fired(schedule, now, next_at, slots)
+    is_behind = schedule.next_at is not None and schedule.next_at <= now and schedule.next_at not in slots[:1]
+    return Fired(schedule, now, next_at, slots, is_behind)
 
 
 def _mind_overlap(careful: Sequence[Fired]) -> Steps[None]:
-    """Of several slots that are due together, only one can be without overlapping the next."""
+    """Of several slots that are due together, only one can be without overlapping the next. When more of them are due
+    than are looked at here, the last one of all is not among these."""
     before = sorted({(run_id,) for one in careful for run_id in _runs_before(one.schedule)})
     still_open = {row["id"] for row in (yield query("open_among", b=before))} if before else set()
     for one in careful:
         in_the_way = [run_id for run_id in _runs_before(one.schedule) if run_id in still_open]
-        if one.schedule.overlap is Overlap.CANCEL:
+        if one.schedule.overlap is Overlap.CANCEL and one.next_at is not None and one.next_at <= one.now:
+            one.skipped, one.slots = one.slots, []
+        elif one.schedule.overlap is Overlap.CANCEL:
             one.cancelled, one.skipped, one.slots = in_the_way, one.slots[:-1], one.slots[-1:]
         elif in_the_way:
             one.skipped, one.slots = one.slots, []
@@ -173,7 +181,7 @@ def _advance(every: Sequence[Fired]) -> Steps[None]:
 @transaction
 def put(wanted: Sequence[NewSchedule], *, origin: str) -> Steps[list[Put]]:
     """Write schedules down by name. One that says the same already is left as it is; a changed rhythm begins anew, any
-    other change keeps the next slot; what is paused stays paused."""
+    other change keeps the next slot, unless it went astray; what is paused stays paused."""
     changes: dict[str, str] = {}
     for _ in range(_PUT_TRIES):
         todo = sorted((one for one in wanted if one.name not in changes), key=lambda one: one.name)
@@ -192,10 +200,27 @@ def put(wanted: Sequence[NewSchedule], *, origin: str) -> Steps[list[Put]]:
     return [Put(one.name, changes.get(one.name, UNCHANGED)) for one in wanted]
 
 
+@reading
+def unsaid(wanted: Sequence[NewSchedule], *, origin: str) -> Steps[list[NewSchedule]]:
+    """Those of them that are not written down just so. Without locks: where nothing is to be changed, nobody's open
+    transaction is in the way."""
+    (row,) = yield query("what_time")
+    left = []
+    for one in wanted:
+        known = yield from _found(one.name)
+        if known is None or not _stands(known, one, row["judged_at"], origin):
+            left.append(one)
+    return left
+
+
+def _stands(known: Schedule, new: NewSchedule, now: datetime, origin: str) -> bool:
+    return known.origin == origin and _says_the_same(known, new) and not is_astray(new, known.next_at, now)
+
+
 def _change(known: Schedule, new: NewSchedule, now: datetime, origin: str) -> Steps[str]:
-    if known.origin == origin and _says_the_same(known, new):
+    if _stands(known, new, now, origin):
         return UNCHANGED
-    keeps = is_due_as(known, new) and known.next_at is not None
+    keeps = is_due_as(known, new) and known.next_at is not None and not is_astray(new, known.next_at, now)
     yield query("change_schedules", n=[_new_row(new, known.next_at if keeps else after(new, now), origin)])
     return CHANGED
 
@@ -270,10 +295,15 @@ def run_now(name: str, run_id: UUID) -> Steps[Created | SimpleWorkflowError | No
         return None
     schedule = schedule_of(rows[0])
     (row,) = yield query("what_time")
-    key = key_of(ScheduledSlot(name, row["judged_at"], is_extra=True))
-    (answer,) = yield from create_rows([NewRun(run_id, schedule.type, schedule.payload_json, idempotency_key=key)])
-    if isinstance(answer, Created):
-        yield query("note_extra_run", name=name, run_id=answer.id)
+    for later in range(_NOW_TRIES):  # a clock that stands still, as in tests, gives two the same name
+        at = row["judged_at"] + later * timedelta(microseconds=1)
+        key = key_of(ScheduledSlot(name, at, is_extra=True))
+        (answer,) = yield from create_rows([NewRun(run_id, schedule.type, schedule.payload_json, idempotency_key=key)])
+        if isinstance(answer, Created) and answer.id == run_id:
+            yield query("note_extra_run", name=name, run_id=run_id)
+            return answer
+        if not isinstance(answer, Created | IdempotencyConflict):
+            return answer
     return answer
 
 
