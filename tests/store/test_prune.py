@@ -347,7 +347,7 @@ async def test_numbers_of_the_audit_trail_are_never_given_twice(ledger: Ledger, 
 async def test_whoever_meets_a_run_that_is_being_pruned_finds_it_gone(
     pg: tuple[Ledger, Raw], postgres_url: str, other: psycopg.Connection[Any]
 ) -> None:
-    """They wait for the short transaction, and then there is no such run, and its key is free. SQLite has no between."""
+    """They wait for the short transaction; then there is no such run, and its key is free. SQLite has no between."""
     _, raw = pg
     run_id = ended(raw, 40 * DAY, status="failed", idempotency_key="order-7", payload="null")
     child = still_open(raw, 1 * DAY, parent_id=run_id)

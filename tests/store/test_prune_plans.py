@@ -1,7 +1,7 @@
 """What pruning reads on PostgreSQL follows its page and its batch, never the tables: by any plan that it may get.
 
-The exact texts of the catalogue, on 20,000 finished runs with steps, events, signals and outbox rows, with the driver's session
-settings and with a server's defaults, planned for their values and planned once for all.
+The exact texts of the catalogue, on 20,000 finished runs and all that hangs on them, with the driver's settings
+and with a server's defaults, planned for their values and planned once for all.
 """
 
 from __future__ import annotations
