@@ -387,3 +387,19 @@ def test_workers_that_prune_are_told_of_with_their_last_pass(
     assert "workers prune: the last pass ended" in told.seen
     assert told.fix is None
     keeping.sync.close()
+
+
+def test_pruning_that_nobody_goes_on_with_is_told_to_have_stopped(app: swf.App, raw: Raw, well: str) -> None:
+    """Its row stays when the last worker with a policy is gone, and the tables grow from then on."""
+    raw.sql(
+        "INSERT INTO workflow.workflow_pruning (policy, held_until, started_at, finished_at, last_removed) "
+        f"VALUES ('p', {raw.now} {raw.back(3500)}, {raw.now} {raw.back(3900)}, {raw.now} {raw.back(3800)}, 7)"
+    )
+    assert "workers prune: the last pass ended" in only(app, "size").seen
+    raw.sql(f"UPDATE workflow.workflow_pruning SET held_until = held_until {raw.back(20 * DAY)}")
+    told = only(app, "size")
+    assert "pruning has stopped: the last pass ended" in told.seen
+    assert "no worker has gone on for 20d" in told.seen
+    assert "keep=" in (told.fix or "")
+    raw.sql("UPDATE workflow.workflow_pruning SET finished_at = NULL")
+    assert "the first pass was never finished" in only(app, "size").seen

@@ -14,8 +14,8 @@ from uuid import UUID, uuid1, uuid4
 
 import psycopg
 import pytest
-from support.ledger import Raw, create, get, new
-from support.old_runs import DAY, a_pass, ended, id_of_then, left, orphans, owned, prune, still_open
+from support.ledger import Raw, create, eventually, get, new
+from support.old_runs import DAY, OWNED, a_pass, ended, id_of_then, left, no_rest, orphans, owned, prune, still_open
 
 import simpleworkflow as swf
 from simpleworkflow.clock import ManualClock
@@ -344,6 +344,33 @@ async def test_numbers_of_the_audit_trail_are_never_given_twice(ledger: Ledger, 
     assert left(raw) == {run_id}
 
 
+async def test_whoever_meets_a_run_that_is_being_pruned_finds_it_gone(
+    pg: tuple[Ledger, Raw], postgres_url: str, other: psycopg.Connection[Any]
+) -> None:
+    """They wait for the short transaction; then there is no such run, and its key is free. SQLite has no between."""
+    _, raw = pg
+    run_id = ended(raw, 40 * DAY, status="failed", idempotency_key="order-7", payload="null")
+    child = still_open(raw, 1 * DAY, parent_id=run_id)
+    app = swf.App(postgres_url)
+    await app.check()
+    other.execute("SELECT 1 FROM workflow.workflow_run WHERE id = %s FOR UPDATE", [run_id])
+    other.execute("DELETE FROM workflow.workflow_run WHERE id = %s", [run_id])
+    retried = asyncio.create_task(app.retry(run_id))
+    deleted = asyncio.create_task(app.delete(run_id))
+    again = asyncio.create_task(app.trigger("test.work.v1", idempotency_key="order-7"))
+    ended_child = asyncio.create_task(app.cancel(child))
+    waiting = "SELECT count(*) AS n FROM pg_locks WHERE NOT granted"
+    await eventually(lambda: raw.sql(waiting)[0]["n"] >= 3, "they wait")
+    other.commit()
+    for asked in (retried, deleted):
+        with pytest.raises(swf.RunNotFound, match=str(run_id)):
+            await asked
+    assert (await again).id != run_id
+    await ended_child
+    assert raw.row(child)["status"] == "cancelled"
+    await app.close()
+
+
 # The pace.
 
 
@@ -365,7 +392,7 @@ class Slow:
             self.batches.append(count)
             took, waited = count * self._per_run, 0.03
         self.now += took + waited
-        self.due.append(min(4 * took + waited, pruning.LONGEST_REST))
+        self.due.append(4 * took + waited)
         return answer._replace(took=took)
 
     async def rest(self, seconds: float) -> None:
@@ -386,6 +413,52 @@ async def test_batches_grow_on_a_quick_database_and_shrink_on_a_slow_one(
     assert sum(slow.batches) == 900
     assert max(slow.batches) == settles, "as many as fit into a few milliseconds, within bounds"
     assert slow.rests == pytest.approx(slow.due), "four times the work, and as long again as it waited"
+
+
+async def test_a_batch_is_bounded_by_rows_too(ledger: Ledger, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Light runs have taught it large batches; then come heavy ones, and on SQLite everybody waits for each batch."""
+    monkeypatch.setattr(pruning, "ROWS", 400)
+    monkeypatch.setattr(pruning, "PAGE", 200)
+    fill(raw, 200)
+    heavy = [ended(raw, 35 * DAY - n) for n in range(12)]
+    for run_id in heavy[:10]:
+        add_steps(raw, run_id, 150)
+    for run_id in heavy[10:]:
+        add_steps(raw, run_id, 1000)
+    last = bystander(raw)
+    rows: list[int] = []
+
+    async def ask(operation: Any) -> Any:
+        before = everything_of_runs(raw)
+        answer = await ledger.run(operation)
+        rows.append(before - everything_of_runs(raw))
+        return answer._replace(took=0.0)
+
+    walk = pruning.Pass(ask, rules_of([MONTH]), ledger.clock.wall(), rest=no_rest)
+    while await walk.go_on():
+        pass
+    assert left(raw) == {last}
+    assert walk.done.total == 212
+    large = [count for count in rows if count > 400]
+    assert len(large) == 2, "those that have more by themselves go alone"
+    assert max(large) < 1100
+    assert max(set(rows) - set(large)) > 200, "the others share"
+
+
+def everything_of_runs(raw: Raw) -> int:
+    tables = ("workflow_run", *OWNED)
+    return sum(raw.sql(f"SELECT count(*) AS n FROM workflow.{table}")[0]["n"] for table in tables)
+
+
+def add_steps(raw: Raw, run_id: UUID, count: int) -> None:
+    numbers = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < ?)"
+    raw.sql(
+        f"{numbers} INSERT INTO workflow.workflow_step (run_id, seq, lease_epoch, kind, status, step_id, completed_at) "
+        f"SELECT r.id, c.n, 1, 'step', 'succeeded', 'many#' || c.n, {raw.now} FROM c, workflow.workflow_run r "
+        "WHERE r.id = ?",
+        count,
+        run_id,
+    )
 
 
 def fill(raw: Raw, count: int, ago: float = 40 * DAY) -> None:

@@ -88,7 +88,8 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
     except KeyboardInterrupt:
         if dry_run:
             fail("interrupted; nothing was deleted")
-        fail(f"interrupted; {so_far.total:,} runs were deleted for good, the others are whole; call again to go on")
+        told = f"interrupted; at least {so_far.total:,} runs were deleted for good"  # a batch may have been under way
+        fail(f"{told}, the others are whole; call again to go on")
 
 
 def _ask(counted: Pruned) -> None:

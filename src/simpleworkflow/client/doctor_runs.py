@@ -207,14 +207,19 @@ async def sizes(look: Look) -> list[Finding]:
 
 
 def _retention(look: Look, passes: Sequence[PruningState], finished: int) -> tuple[str, str | None]:
-    """Pruning is off until configured, and nobody notices for a year."""
+    """Pruning is off until configured, and nobody notices for a year; nor when the last worker that did it is gone."""
     if passes:
-        ended = [one for one in passes if one.ended is not None]
-        if not ended:
-            return "; workers prune: the first pass is under way", None
-        newest = min(ended, key=lambda one: one.ended or 0.0)
-        removed = amount(newest.last_removed, "run")
-        return f"; workers prune: the last pass ended {ago(newest.ended or 0.0)} ago and removed {removed}", None
+        ended = min((one for one in passes if one.ended is not None), key=lambda one: one.ended or 0.0, default=None)
+        last = "the first pass is under way"
+        if ended is not None:
+            removed = amount(ended.last_removed, "run")
+            last = f"the last pass ended {ago(ended.ended or 0.0)} ago and removed {removed}"
+        late = min(one.late for one in passes)
+        if late <= look.limits.prune_late:
+            return f"; workers prune: {last}", None
+        last = "the first pass was never finished" if ended is None else last
+        stopped = f"; pruning has stopped: {last}, and no worker has gone on for {ago(late)}"
+        return stopped, "start a worker whose App says keep=, or call simpleworkflow prune from a cron job"
     if finished < look.limits.finished_runs:
         return "", None
     fix = (

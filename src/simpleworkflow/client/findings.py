@@ -73,6 +73,8 @@ class Limits:
     overdue: float = 30.0
     outbox_lag: float = 300.0
     fresh_silence: float = 3600.0
+    prune_late: float = 3600.0
+    """Workers that prune look every half minute whether a pass is due."""
     beat: float = 15.0
     """Live workers say so every 10 s; of one that is later than this it is told when it was seen."""
     counted: int = 1_000

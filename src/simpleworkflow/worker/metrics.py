@@ -115,6 +115,12 @@ FAMILIES: dict[str, Family] = {
     "workflow_outbox_lag_seconds": Family(
         "gauge", (), "How long the oldest event that can still be delivered has waited"
     ),
+    "workflow_database_bytes": Family(
+        "gauge", (), "Room taken: the SQLite file, or the PostgreSQL tables that grow with the work, indexes included"
+    ),
+    "workflow_database_free_bytes": Family("gauge", (), "SQLite: how much of the file is free for reuse"),
+    "workflow_table_bytes": Family("gauge", ("table",), "PostgreSQL: room taken by a table, its indexes included"),
+    "workflow_table_rows": Family("gauge", ("table",), "PostgreSQL: about how many rows a table has"),
     "workflow_database_up": Family("gauge", (), "1 when the queue could be read"),
     "workflow_database_read_seconds": Family("gauge", (), "How long reading the queue took"),
 }
@@ -136,6 +142,7 @@ def read(meter: Meter, name: str, vitals: Callable[[], Vitals], reading: Reading
     yield from _worker(meter, name, vitals())
     yield from _journal(meter, name)
     yield from _queue(reading)
+    yield from _sizes(reading)
 
 
 def _runs(meter: Meter, me: str) -> Iterator[Sample]:
@@ -240,6 +247,19 @@ def _queue(reading: Reading) -> Iterator[Sample]:
     for delivery, count in depth.outbox.items():
         yield Sample("workflow_outbox_events", (delivery,), count)
     yield Sample("workflow_outbox_lag_seconds", (), depth.outbox_lag)
+
+
+def _sizes(reading: Reading) -> Iterator[Sample]:
+    sizes = reading.sizes
+    if sizes is None:
+        return
+    yield Sample("workflow_database_bytes", (), sizes.bytes)
+    if sizes.free is not None:
+        yield Sample("workflow_database_free_bytes", (), sizes.free)
+    for table, count in sizes.tables.items():
+        yield Sample("workflow_table_bytes", (table,), count)
+    for table, count in sizes.rows.items():
+        yield Sample("workflow_table_rows", (table,), count)
 
 
 def _types(places: Iterable[tuple[str, Status]]) -> list[str]:

@@ -31,6 +31,8 @@ class Candidate(NamedTuple):
     type: str
     status: Status
     kept: Kept | None
+    rows: int
+    """Rows that go with it, its own included, as far as they were counted."""
 
 
 class Page(NamedTuple):
@@ -63,21 +65,26 @@ class PruningState(NamedTuple):
     removed: int
     """Runs that the pass under way has removed so far."""
     last_removed: int
+    late: float
+    """Seconds since a worker could have taken the next turn; negative while it is too early."""
 
 
 @reading
-def look(rules: Sequence[Rule], first: UUID, last: UUID, *, limit: int) -> Steps[Page]:
-    """The next so many ids from `first` to `last`, and of their runs those that are old enough."""
+def look(rules: Sequence[Rule], first: UUID, last: UUID, *, limit: int, most: int = 0) -> Steps[Page]:
+    """The next so many ids from `first` to `last`, and of their runs those that are old enough. The rows of each are
+    counted up to `most` in each table."""
     began = monotonic()
     shortest = min(rule.age for rule in rules)
-    rows = yield query("find_prunable", rule=list(rules), first=first, last=last, limit=limit, shortest=shortest)
+    rows = yield query(
+        "find_prunable", rule=list(rules), first=first, last=last, limit=limit, shortest=shortest, most=most
+    )
     *found, page = sorted(rows, key=lambda row: row["type"] is None)
-    return Page(page["run_id"], page["examined"], sorted(map(_candidate, found)), monotonic() - began)
+    candidates = sorted(Candidate(*_kind(row), row["weight"]) for row in found)
+    return Page(page["run_id"], page["examined"], candidates, monotonic() - began)
 
 
-def _candidate(row: Row) -> Candidate:
-    kept = None if row["kept"] is None else Kept(row["kept"])
-    return Candidate(row["run_id"], row["type"], Status(row["status"]), kept)
+def _kind(row: Row) -> tuple[UUID, str, Status, Kept | None]:
+    return row["run_id"], row["type"], Status(row["status"]), None if row["kept"] is None else Kept(row["kept"])
 
 
 @transaction
@@ -89,15 +96,15 @@ def remove(rules: Sequence[Rule], ids: Sequence[UUID]) -> Steps[Removed]:
     if not locked:
         return Removed(Counter(), kept, monotonic() - began)
     judged = yield query("judge_prunable", b=[(row["run_id"],) for row in locked], rule=list(rules))
-    found = [_candidate(row) for row in judged]
-    kept.update(one.kept for one in found if one.kept is not None)
-    going = [one for one in found if one.kept is None]
+    found = [_kind(row) for row in judged]
+    kept.update(why for _, _, _, why in found if why is not None)
+    going = [(run_id, type, status) for run_id, type, status, why in found if why is None]
     if going:
-        batch = sorted((one.id,) for one in going)
+        batch = sorted((run_id,) for run_id, _, _ in going)
         for statement in DEPENDENTS:
             yield query(statement, b=batch)
         yield query("prune_runs", b=batch)
-    return Removed(Counter((one.type, one.status) for one in going), kept, monotonic() - began)
+    return Removed(Counter((type, status) for _, type, status in going), kept, monotonic() - began)
 
 
 @transaction
@@ -132,6 +139,7 @@ def pruning_state() -> Steps[list[PruningState]]:
             None if row["finished_at"] is None else _seconds(row["judged_at"], row["finished_at"]),
             row["removed"],
             row["last_removed"],
+            _seconds(row["judged_at"], row["due_at"]),
         )
         for row in (yield query("pruning_status", limit=STATUS_ROWS))
     ]

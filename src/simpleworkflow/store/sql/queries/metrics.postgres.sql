@@ -15,3 +15,13 @@ GROUP BY q.type, q.status
 -- differs: follows count_queue
 -- like: count_queue
 -- replacing: r.crashes = 0 -> r.crashes > 0
+
+-- name: table_sizes
+-- differs: the server knows each table's size, and about how many rows it has
+-- The tables that grow with the work: all others have a row per worker, workflow or schedule. Live rows are counted as
+-- they come and go; after a crash those counts begin at zero, and that of the last vacuum stands in.
+SELECT c.relname::text AS name, pg_total_relation_size(c.oid) AS bytes, NULL::bigint AS free,
+       coalesce(nullif(pg_stat_get_live_tuples(c.oid), 0), greatest(c.reltuples, 0))::bigint AS live
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = '{schema}'
+  AND c.relname IN ('workflow_run', 'workflow_step', 'workflow_event', 'workflow_signal', 'outbox_event')

@@ -45,3 +45,9 @@ SELECT (SELECT count(*) FROM (
 SELECT r.type, r.status, count(*) AS runs
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 GROUP BY r.type, r.status
+
+-- name: table_sizes
+-- How much room it all takes, without reading a row: SQLite knows the pages of its file and how many are free. What
+-- one table has of it, or how many rows, nobody there knows without a walk.
+SELECT NULL AS name, c.page_count * p.page_size AS bytes, f.freelist_count * p.page_size AS free, NULL AS live
+FROM pragma_page_count c, pragma_page_size p, pragma_freelist_count f

@@ -20,20 +20,26 @@ CASE WHEN EXISTS (SELECT 1 FROM workflow.workflow_run p WHERE p.id = r.parent_id
 -- fragment: number_is_needed
 WHEN r.id = (SELECT e.workflow_id FROM workflow.workflow_event e ORDER BY e.id DESC LIMIT 1) THEN 'newest_events'
 
+-- fragment: rows_of_run
+1 + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT :most) AS x)
+  + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_event e WHERE e.workflow_id = r.id LIMIT :most) AS x)
+  + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_signal g WHERE g.run_id = r.id LIMIT :most) AS x)
+  + (SELECT count(*) FROM (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id LIMIT :most) AS x)
+
 -- name: find_prunable
--- One page of ids, and of its runs those that are old enough, with what keeps them if anything does. The last row is
--- the page itself: its last id, and how many it has. Of runs that are too young nothing is read but their instants:
--- a type stands behind the result, which may be large.
+-- One page of ids, and of its runs those that are old enough, with what keeps them if anything does, and how many rows
+-- each has, counted up to so many per table. The last row is the page itself: its last id, and how many it has. Of runs
+-- that are too young nothing is read but their instants: a type stands behind the result, which may be large.
 -- batch: rule(low text, high text, status text, is_deleted integer, age bigint)
--- param: first uuid, last uuid, limit integer, shortest bigint
+-- param: first uuid, last uuid, limit integer, shortest bigint, most integer
 WITH {prune_rules}, page AS MATERIALIZED (
   SELECT r.id, coalesce(r.deleted_at, r.finished_at) AS ended_at FROM workflow.workflow_run r
   WHERE r.id >= :first AND r.id <= :last ORDER BY r.id LIMIT :limit)
-SELECT r.id AS run_id, r.type, r.status, {why_kept} AS kept, 0 AS examined
+SELECT r.id AS run_id, r.type, r.status, {why_kept} AS kept, {rows_of_run} AS weight, 0 AS examined
 FROM page JOIN workflow.workflow_run r ON r.id = page.id JOIN chosen c ON {is_old_enough}
 WHERE page.ended_at <= :now - us(:shortest)
 UNION ALL
-SELECT (SELECT page.id FROM page ORDER BY page.id DESC LIMIT 1), NULL, NULL, NULL, (SELECT count(*) FROM page)
+SELECT (SELECT page.id FROM page ORDER BY page.id DESC LIMIT 1), NULL, NULL, NULL, 0, (SELECT count(*) FROM page)
 
 -- name: lock_prunable
 -- Of these runs, the ones that nobody else is at. (SQLite's transaction has the whole file to itself.)
@@ -107,5 +113,5 @@ DELETE FROM workflow.workflow_pruning WHERE held_until < :now - us(:silence)
 -- name: pruning_status
 -- The newest passes, for whoever wants to know whether pruning is on.
 -- param: limit integer
-SELECT p.policy, p.holder, p.started_at, p.finished_at, p.removed, p.last_removed, :now AS judged_at
+SELECT p.policy, p.holder, p.held_until AS due_at, p.started_at, p.finished_at, p.removed, p.last_removed, :now AS judged_at
 FROM workflow.workflow_pruning p ORDER BY p.held_until DESC LIMIT :limit
