@@ -11,6 +11,7 @@ from .postgres import Server
 from .recycled import Recycled
 
 SCARS = {
+    "a missing table": "DROP TABLE workflow.outbox_lane",
     "a column": "ALTER TABLE workflow.workflow_run ADD extra integer",
     "a missing index": "DROP INDEX workflow.{index}",
     "an option of a table": "ALTER TABLE workflow.workflow_run SET (fillfactor = 50)",
