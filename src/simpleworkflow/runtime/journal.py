@@ -36,6 +36,8 @@ BATCH = 500
 FLIGHTS: dict[Hashable, int] = {steps.Kind.RESULT: 2}
 """How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
 sides busy."""
+CAPACITY = 2500
+"""Entries that may wait for the database before a worker claims nothing more, unless it has very many slots."""
 LOCKED_PAUSE = 0.2
 SOON = 1.0
 """A retry that is due before anybody's next poll is announced when it is due."""

@@ -1,8 +1,9 @@
 """Taking runs in: claim what there is room for, and start it a few at a time.
 
-Two things would waste time here. Claims of one or two runs: a claim costs the database about as much as twelve runs in
-it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. And standing
-still while a claim is under way: what ends at once makes room for the next claim while the others are being started.
+Three things would waste time here. Claims of one or two runs: a claim costs the database about as much as twelve runs
+in it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. Claims of a
+thousand: all that was there has been started long before they come back. And standing still while a claim is under way:
+what ends at once makes room for the next claim while the others are being started.
 
 Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. The
 exception are runs that end as soon as they start: they take no slot, and a few milliseconds' worth of them is claimed
@@ -45,7 +46,11 @@ TURN = 0.003
 """Seconds of starting runs in one turn of the event loop."""
 AHEAD = 0.02
 """Seconds of work that may wait here without a slot, as long as no run waits for anything."""
-MOST_AHEAD = 600
+MOST_AHEAD = 1200
+WORTH = 250
+"""So many runs are worth a claim while others still wait to be started."""
+MOST = 500
+"""Runs in one claim."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
 CLAIM_GRACE = 1.0
@@ -147,9 +152,9 @@ class Intake:
         slots = self._slots.free + ahead - waiting
         free = min(slots, self._journal.room - waiting)
         self._lacks_room = free < slots
-        if waiting and free < (self._settings.concurrency + ahead) // 2:
+        if waiting and free < min((self._settings.concurrency + ahead) // 2, WORTH):
             return 0  # those that wait will have started, and some of them ended, in a moment
-        return free
+        return min(free, MOST)
 
     def _ahead(self) -> int:
         """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""

@@ -23,7 +23,7 @@ from ..model.records import History, Lease, Renewal
 from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
-from ..runtime.journal import Journal
+from ..runtime.journal import CAPACITY, Journal
 from ..runtime.labels import about
 from ..runtime.registry import Registry
 from ..runtime.stage import Services
@@ -126,7 +126,7 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(1000, 4 * threads), meter=self._meter)
+        self._journal = Journal(self._ledger, self._hinter, capacity=max(CAPACITY, 4 * threads), meter=self._meter)
         self._renewer = Renewer(
             self._ledger.twin(),
             self._holdings,
