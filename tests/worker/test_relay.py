@@ -48,6 +48,14 @@ async def test_a_stop_gives_the_lanes_back_at_once(stage: Stage, ledger: Ledger)
     assert len(await take(ledger, "heir")) == 16
 
 
+async def test_a_stop_also_gives_back_what_a_look_that_was_cut_short_has_taken(stage: Stage, ledger: Ledger) -> None:
+    relay, stopping = stage.relay(Heap()), asyncio.Event()
+    assert len(await take(ledger, "relay-a")) == 16  # committed, but the answer never came
+    stopping.set()
+    await relay.serve(stopping)
+    assert len(await take(ledger, "heir")) == 16
+
+
 async def test_an_event_is_tried_again_and_then_arrives_before_its_followers(stage: Stage) -> None:
     bad, good, heap = new_id(), new_id(), Heap()
     heap.refusing[bad] = Refusal("busy")

@@ -99,6 +99,10 @@ RETURNING lane, epoch
 UPDATE workflow.outbox_lane AS n SET owner = NULL, lease_until = NULL, epoch = n.epoch + 1
 FROM :l WHERE n.lane = l.given_up AND n.epoch = l.held_with RETURNING lane
 
+-- name: release_lanes_of
+-- param: owner text
+UPDATE workflow.outbox_lane SET owner = NULL, lease_until = NULL, epoch = epoch + 1 WHERE owner = :owner
+
 -- name: announce_dispatcher
 -- param: id text
 INSERT INTO workflow.outbox_dispatcher (id, seen_at) VALUES (:id, :now)
