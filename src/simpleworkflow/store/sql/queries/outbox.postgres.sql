@@ -42,13 +42,20 @@ WHERE n.lane IN (
   ORDER BY f.lane LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING lane, epoch
 
+-- fragment: owned_in_order
+(SELECT f.lane FROM workflow.outbox_lane f WHERE f.owner = :owner ORDER BY f.lane FOR NO KEY UPDATE)
+
 -- name: renew_lanes
--- differs: rows are locked in order, as marks lock them: both happen at once
+-- differs: rows are locked in order, as marks and operators lock them: they may come at the same time
 -- param: owner text, lease bigint
 UPDATE workflow.outbox_lane AS n SET lease_until = :now + us(:lease)
-WHERE n.lane IN (
-  SELECT f.lane FROM workflow.outbox_lane f WHERE f.owner = :owner ORDER BY f.lane FOR NO KEY UPDATE)
-RETURNING lane, epoch
+WHERE n.lane IN {owned_in_order} RETURNING lane, epoch
+
+-- name: release_lanes_of
+-- differs: rows are locked in order
+-- param: owner text
+UPDATE workflow.outbox_lane AS n SET owner = NULL, lease_until = NULL, epoch = n.epoch + 1
+WHERE n.lane IN {owned_in_order}
 
 -- name: forget_dispatchers
 -- differs: who is just saying that it lives is passed by; after an outage all say so at once
