@@ -134,6 +134,7 @@ def test_a_dispatcher_stops_when_told_to_and_gives_its_lanes_back(box: Raw, url:
         process.send_signal(signal.SIGINT)
         _, log = process.communicate(timeout=20)
     assert process.returncode == 0, log
+    assert "once more ends it at once" in log
     assert "3 published" in log
     assert box.sql("SELECT count(owner) AS n FROM workflow.outbox_lane")[0]["n"] == 0
     assert "no dispatcher is alive" in outbox("status", url=url).stdout
