@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -87,6 +88,27 @@ async def test_a_slow_sink_gets_fewer_events_at_once_and_none_of_them_dies(
     assert sink.sizes[:5] == [64, 32, 16, 8, 4]
     assert len(sink.got) == relay.counts[Delivery.PUBLISHED] == 96
     assert relay.counts[Delivery.DEAD] == 0, "a sink that is slow has refused nothing"
+
+
+async def test_large_events_are_handed_over_a_few_at_a_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simpleworkflow.worker.relay.LARGE", 1000)
+    sizes: list[int] = []
+
+    class Measuring(Heap):
+        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
+            sizes.append(len(events))
+            return await super().publish(events)
+
+    runs, sink = [UUID(int=(1 << 64) + number) for number in range(20)], Measuring()
+    for run_id in runs:
+        put(stage.raw, run_id, 2)
+    long = json.dumps("x" * 400)
+    stage.raw.sql("UPDATE workflow.outbox_event SET payload = ? WHERE aggregate_id <> ?", long, runs[0])
+    longer = json.dumps("x" * 4000)
+    stage.raw.sql("UPDATE workflow.outbox_event SET payload = ? WHERE aggregate_id = ?", longer, runs[0])
+    await stage.relay(sink).run_once()
+    assert all(sink.of(run_id) == [1, 2] for run_id in runs)
+    assert max(sizes) == 2
 
 
 async def test_refusals_of_many_runs_are_told_in_a_few_lines(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

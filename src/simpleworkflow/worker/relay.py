@@ -12,6 +12,8 @@ Dangers, and what is done about them:
 
 - It may be slow. A call that takes long is given fewer events the next time: what a sink has no time for it refuses,
   and an event that is refused for that reason alone must not end as a dead one.
+- Events may be large. Few of them are read and handed over at once then, and few at the start: a process that had no
+  room for them and was killed would only come back to read the same again.
 
 One call of the sink at a time, with many events in it: a sink that can do several things at once knows best how.
 """
@@ -51,6 +53,9 @@ MANY_RUNS = 10
 """So many runs whose events are all refused say that the other side is down, not that the events are bad."""
 LONGEST_WAIT = 24 * 3600.0
 LEAVE_TIMEOUT = 2.0
+FIRST_SIZE = 64
+LARGE = 8 * 1024 * 1024
+"""Characters of data that one call of the sink gets at most, if there is more than one event in it."""
 LONG_CALL = 15.0
 SHORT_CALL = 5.0
 """Calls of the sink are kept between the two, where events are many: a sink gives up on the rest after 40 s."""
@@ -67,8 +72,8 @@ class Relay:
         self._careful = 0
         """So many more events are offered one by one."""
         self._turn = 0
-        self._size = options.batch
-        """Events in one call: fewer when the sink is slow."""
+        self._size = min(options.batch, FIRST_SIZE)
+        """Events in one call: fewer when the sink is slow or the events are large."""
         self._troubles = 0
         self._telling = Telling()
         self._pruned_to = (EPOCH, 0)
@@ -170,9 +175,9 @@ class Relay:
         self._lanes.in_flight = set(lanes)  # from here on: what is given up now would be published by two
         try:
             batch = await self._ledger.run(outbox.next_batch(self._in_turn(lanes), per_lane=per_lane))
-            offered = batch.offered[: self._size]
+            offered = self._fitting(batch.offered)
             if self._careful and offered:
-                offered = [offered[self._turn % len(offered)]]
+                offered = [batch.offered[self._turn % len(batch.offered)]]
             if not offered and not batch.behind:
                 return False
             self._lanes.in_flight = {event.lane for event in offered}
@@ -191,6 +196,16 @@ class Relay:
         names = sorted(lanes)
         first = 0 if self._careful else self._turn % len(names)
         return names[first:] + names[:first]
+
+    def _fitting(self, offered: list[Offered]) -> list[Offered]:
+        """As many as one call may have; when they are large, fewer are read the next time."""
+        length = 0
+        for place, event in enumerate(offered[: self._size]):
+            length += len(event.payload_json)
+            if length > LARGE and place:
+                self._size = place
+                break
+        return offered[: self._size]
 
     async def _publish(self, offered: Sequence[Offered]) -> Sequence[Refusal | None] | None:
         """The sink's answers; None when it failed as a whole and nobody is to blame yet."""
