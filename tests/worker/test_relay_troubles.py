@@ -85,7 +85,7 @@ async def test_a_slow_sink_gets_fewer_events_at_once_and_none_of_them_dies(
     sink = Slow()
     relay = stage.relay(sink, batch=64, retry=swf.Retry(max_attempts=8, base=0, cap=0, jitter=0.0))
     await relay.run_once()
-    assert sink.sizes[:5] == [64, 32, 16, 8, 4]
+    assert sink.sizes[:9] == [64, 32, 16, 8, 4, 2, 3, 4, 2]
     assert len(sink.got) == relay.counts[Delivery.PUBLISHED] == 96
     assert relay.counts[Delivery.DEAD] == 0, "a sink that is slow has refused nothing"
 

@@ -58,7 +58,7 @@ LARGE = 8 * 1024 * 1024
 """Characters of data that one call of the sink gets at most, if there is more than one event in it."""
 LONG_CALL = 15.0
 SHORT_CALL = 5.0
-"""Calls of the sink are kept between the two, where events are many: a sink gives up on the rest after 40 s."""
+"""Seconds. A sink gives up on the rest of a batch after 40; batches grow again, and fast while calls are short."""
 
 
 class Relay:
@@ -234,8 +234,9 @@ class Relay:
     def _pace(self, count: int, took: float) -> None:
         if took > LONG_CALL:
             self._size = max(count // 2, 1)
-        elif took < SHORT_CALL:
-            self._size = min(self._size * 2, self._options.batch)
+        else:  # on and on up to the limit: a sink that does several things at once shows it only with several events
+            more = self._size if took < SHORT_CALL else max(self._size // 2, 1)
+            self._size = min(self._size + more, self._options.batch)
 
     def _blame(self, offered: Sequence[Offered], told: str) -> Sequence[Refusal] | None:
         reason = sound_reason(told)
