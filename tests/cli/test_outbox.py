@@ -93,7 +93,7 @@ def test_the_way_of_events_from_rule_to_file(box: Raw, url: str, tmp_path: Path)
     assert json.loads(listed) == {"prefix": "shop.*", "event": "cancelled"}
 
 
-def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str) -> None:
+def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = new_id(), new_id()
     for run_id in (first, second):
         put(box, run_id, 2)
@@ -106,6 +106,11 @@ def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str) ->
     }
     listed = outbox("list", url=url).stdout
     assert listed.count("HTTP 410 \\x1b[31mgone") == 2
+    assert outbox("list", url=url).stderr == ""
+    monkeypatch.setattr("simpleworkflow.cli.outbox.MOST_DEAD", 1)
+    cut = outbox("list", url=url)
+    assert cut.stdout.count("HTTP 410") == 1
+    assert "the oldest 1; simpleworkflow outbox status says how many" in cut.stderr
     done = outbox("skip", first, 1, "--reason", "moved", "--by", "ada", url=url)
     assert done.stdout == f"event 1 of run {first} is skipped; later ones of that run go out\n"
     row = rows(box, first)[0]
@@ -160,6 +165,7 @@ def test_a_dispatcher_stops_when_told_to_and_gives_its_lanes_back(box: Raw, url:
         process.send_signal(signal.SIGINT)
         _, log = process.communicate(timeout=20)
     assert process.returncode == 0, log
+    assert "once more ends it at once" in log
     assert "3 published" in log
     assert box.sql("SELECT count(owner) AS n FROM workflow.outbox_lane")[0]["n"] == 0
     assert "no dispatcher is alive" in outbox("status", url=url).stdout

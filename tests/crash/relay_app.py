@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from simpleworkflow.sinks.protocol import CloudEvent, Refusal
 from simpleworkflow.store import open_ledger
+from simpleworkflow.worker import relay as relay_module
 from simpleworkflow.worker.process import own_identity
 from simpleworkflow.worker.relay import Relay
 from simpleworkflow.worker.relay_options import RelayOptions
@@ -57,6 +58,7 @@ async def main(url: str, path: str) -> None:
     ledger = open_ledger(url)
     lease, batch = float(os.environ.get("RELAY_LEASE", "30")), int(os.environ.get("RELAY_BATCH", "50"))
     options = RelayOptions(lease=lease, poll_every=0.1, batch=batch)
+    relay_module.FIRST_SIZE = batch
     relay = DyingRelay(ledger, AppendingSink(path), own_identity("relay").id, options)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

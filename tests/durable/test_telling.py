@@ -121,6 +121,19 @@ async def test_a_blocking_workflow_emits_and_publishes_too(app: swf.App, box: Ra
     assert app.sync.read(handle.id, "progress") == 50
 
 
+async def test_a_run_cannot_tell_of_itself_what_only_the_ledger_may_tell(app: swf.App, box: Raw) -> None:
+    @app.workflow("t.emit.v1", retry=ONCE)
+    async def handler(ctx: swf.Context) -> None:
+        await ctx.emit("simpleworkflow.runs.are.fine")
+        await ctx.emit("simpleworkflow.run.succeeded", {"run_id": "somebody else's"})
+
+    async with app.worker():
+        handle = await app.trigger(handler)
+        with pytest.raises(swf.RunFailed, match=r"simpleworkflow\.run\.succeeded' cannot be emitted"):
+            await handle.result("10s")
+    assert outbox(box, handle.id) == [(1, "simpleworkflow.runs.are.fine", None)]
+
+
 async def test_an_attempt_that_failed_afterwards_does_not_emit_again(app: swf.App, box: Raw) -> None:
     tried: list[int] = []
 

@@ -24,7 +24,7 @@ from support.ledger import (
     succeeded,
     sweep,
 )
-from support.outbox import data, emitting, rows, rule, told
+from support.outbox import data, emitting, offered, rows, rule, told
 
 from simpleworkflow.model.errors import InvalidFilter, InvalidName
 from simpleworkflow.model.names import span_of_prefix
@@ -233,3 +233,19 @@ async def test_a_stranger_cannot_write_a_rule_that_never_matches(ledger: Ledger,
     for values in (("exploded", "a", "b"), ("failed", "b", "a")):
         with pytest.raises(Exception, match=r"(?i)check"):
             raw.sql(insert, *values)
+
+
+async def test_a_stranger_cannot_write_an_event_that_no_relay_could_read(ledger: Ledger, raw: Raw) -> None:
+    """One such row would stop the deliveries of every run, or wait for ever in nobody's lane."""
+    good = {"aggregate_id": "'0a0b0c0d-0000-7000-8000-00000000000a'", "sequence": "1", "payload": "'1'"}
+    text = "INSERT INTO workflow.outbox_event (event_type, {}) VALUES ('told', {})"
+    in_words, in_capitals = ("'infinity'", "'order'")
+    if raw.is_sqlite:
+        in_words, in_capitals = ("datetime('now')", f"upper({good['aggregate_id']})")
+    bad = ({"sequence": "0"}, {"payload": "'hello'"}, {"created_at": in_words}, {"aggregate_id": in_capitals})
+    for change in bad:
+        row = good | change
+        with pytest.raises(Exception, match=r"outbox_event_shape|invalid input syntax"):
+            raw.sql(text.format(", ".join(row), ", ".join(row.values())))
+    raw.sql(text.format(", ".join(good), ", ".join(good.values())))
+    assert [event.sequence for event in await offered(ledger)] == [1]

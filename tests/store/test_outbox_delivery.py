@@ -1,5 +1,5 @@
 """Deliveries: order per run, marks that prove their epoch, dead letters that hold back only their own run, operators
-who pass them, lanes that are shared, and rows that go when they are old.
+who pass them, and rows that go when they are old.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simpleworkflow.model.outbox import LANES, lane_of
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.catalog import statements
 from simpleworkflow.store.drivers.postgres import _PLANNER
-from simpleworkflow.store.operations import outbox, outbox_lanes
+from simpleworkflow.store.operations import outbox
 
 ME, YOU = "me", "you"
 WEEK = 7 * 24 * 3600.0
@@ -181,6 +181,30 @@ async def test_a_late_answer_for_a_skipped_event_changes_nothing(ledger: Ledger,
         assert statuses(raw, run_id) == ["skipped"]
 
 
+async def test_a_retried_event_behind_one_that_was_offered_again_is_not_in_the_way_of_others(
+    ledger: Ledger, raw: Raw
+) -> None:
+    """Event 2 is retrying, event 1 is offered again and dies: what is due in the lane after that must be found."""
+    run_id, other_run = UUID(int=1 << 64), UUID(int=(1 << 64) + 16)
+    put(raw, run_id, 3)
+    put(raw, other_run, 1)
+    mine = await take(ledger, ME)
+    first, second = (await offered(ledger))[:2]
+    await mark(ledger, mine, published=[first], refused=[second])
+    await mark(ledger, mine, refused=[event for event in await offered(ledger) if event.run_id == other_run])
+    until = await ledger.run(outbox.instant())
+    assert await ledger.run(outbox.replay_published(EPOCH, until, limit=10)) == 1
+    await mark(ledger, mine, dead=[event for event in await offered(ledger) if event.sequence == 1])
+    raw.sql(f"UPDATE workflow.outbox_event SET due_at = {raw.now} {raw.back(60)} WHERE sequence = 2")
+    raw.sql(f"UPDATE workflow.outbox_event SET due_at = {raw.now} {raw.back(5)} WHERE aggregate_id = ?", other_run)
+    batch = await ledger.run(outbox.next_batch(["0"], per_lane=1))
+    await mark(ledger, mine, behind=batch.behind)
+    assert [event.run_id for event in await offered(ledger, ["0"], per_lane=1)] == [other_run]
+    assert statuses(raw, run_id) == ["dead", "behind", "behind"]
+    await ledger.run(outbox.skip(run_id, 1, by="ada", reason=None))
+    assert numbers(await offered(ledger), run_id) == [2, 3]
+
+
 async def test_a_runs_events_are_offered_again_from_a_number_on(ledger: Ledger, raw: Raw) -> None:
     run_id = new_id()
     put(raw, run_id, 4)
@@ -269,41 +293,7 @@ async def test_unpublished_and_stuck_rows_are_never_pruned(ledger: Ledger, raw: 
     assert (await ledger.run(outbox.prune((EPOCH, 0), age=0, limit=10))).deleted == 1
 
 
-# Lanes
-
-
-async def test_lanes_are_shared_by_those_who_come_and_taken_over_from_those_who_go(ledger: Ledger) -> None:
-    assert len(await take(ledger, "a")) == 16
-    assert len(await take(ledger, "b")) == 0, "nothing is free yet"
-    a = await take(ledger, "a")
-    assert len(a) == 8, "the surplus was given up"
-    b = await take(ledger, "b")
-    assert set(a) | set(b) == set(LANES)
-    await take(ledger, "c")
-    sizes = [len(await take(ledger, one)) for one in ("a", "b", "c")]
-    assert sizes == [6, 6, 4]
-    await ledger.run(outbox_lanes.leave("a", sorted((await take(ledger, "a")).items())))
-    sizes = [len(await take(ledger, one)) for one in ("b", "c")]
-    assert sizes == [8, 8]
-
-
-async def test_lanes_that_are_in_use_are_not_given_up(ledger: Ledger) -> None:
-    await take(ledger, "a")
-    await take(ledger, "b")
-    assert len(await take(ledger, "a", spare=["0", "1"])) == 14
-    assert set(await take(ledger, "b")) == {"0", "1"}
-
-
-async def test_lanes_of_the_dead_are_taken_at_once_and_of_the_silent_when_their_lease_ends(
-    ledger: Ledger, raw: Raw
-) -> None:
-    first = await take(ledger, "a")
-    assert await take(ledger, "b", dead=[]) == {}
-    second = await take(ledger, "b", dead=["a"])
-    assert second == {lane: epoch + 1 for lane, epoch in first.items()}
-    raw.sql(f"UPDATE workflow.outbox_lane SET lease_until = {raw.now} {raw.back(1)}")
-    raw.sql(f"UPDATE workflow.outbox_dispatcher SET seen_at = {raw.now} {raw.back(LEASE + 1)}")
-    assert await take(ledger, "c") == {lane: epoch + 1 for lane, epoch in second.items()}
+# How it stands
 
 
 async def test_the_status_tells_counts_age_and_owners(ledger: Ledger, raw: Raw) -> None:

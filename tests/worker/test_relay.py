@@ -6,52 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support.ledger import Raw, eventually
 from support.outbox import Heap, put, rows, statuses, take
+from support.relay import Stage
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.errors import InvalidPolicy, InvalidURL
 from simpleworkflow.model.outbox import LANES, Delivery
-from simpleworkflow.sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
-from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.worker.relay import Relay, SinkTrouble
-from simpleworkflow.worker.relay_options import RelayOptions
-from simpleworkflow.worker.relay_role import RelayRole
-
-QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
-
-
-class Stage:
-    """Relays on one database, each with a ledger of its own."""
-
-    def __init__(self, url: str, raw: Raw) -> None:
-        self.url = url
-        self.raw = raw
-        self._names = iter("abcdefgh")
-
-    def relay(self, sink: Sink, **options: Any) -> Relay:
-        options = {"poll_every": 0.05, "retry": QUICK} | options
-        return Relay(open_ledger(self.url), sink, f"relay-{next(self._names)}", RelayOptions(**options))
-
-    @asynccontextmanager
-    async def running(self, sink: Sink, **options: Any) -> AsyncIterator[Relay]:
-        relay, stopping = self.relay(sink, **options), asyncio.Event()
-        work = asyncio.ensure_future(relay.serve(stopping))
-        try:
-            yield relay
-        finally:
-            stopping.set()
-            await asyncio.wait_for(work, 20)
-
-    async def until(self, met: Callable[[], Any], what: str) -> None:
-        await eventually(met, what, 20.0)
+from simpleworkflow.sinks.protocol import CloudEvent, Refusal
+from simpleworkflow.store import Ledger
 
 
 @pytest.fixture
@@ -79,22 +48,11 @@ async def test_a_stop_gives_the_lanes_back_at_once(stage: Stage, ledger: Ledger)
     assert len(await take(ledger, "heir")) == 16
 
 
-async def test_a_sink_that_is_gone_ends_the_relay_of_a_worker_and_blames_no_event(
-    stage: Stage, ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Gone(Heap):
-        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-            raise SinkGone("nobody listens")
-
-    run_id, sink = new_id(), Gone()
-    put(stage.raw, run_id, 1)
-    own = open_ledger(stage.url)
-    (task,) = RelayRole(sink, RelayOptions(), "relay-a").start(own, asyncio.Event())
-    await asyncio.wait_for(task, 20)
-    await own.close()
-    assert "delivers no more events: nobody listens" in caplog.text
-    assert sink.is_closed
-    assert rows(stage.raw, run_id)[0]["attempt"] == 0
+async def test_a_stop_also_gives_back_what_a_look_that_was_cut_short_has_taken(stage: Stage, ledger: Ledger) -> None:
+    relay, stopping = stage.relay(Heap()), asyncio.Event()
+    assert len(await take(ledger, "relay-a")) == 16  # committed, but the answer never came
+    stopping.set()
+    await relay.serve(stopping)
     assert len(await take(ledger, "heir")) == 16
 
 
@@ -124,17 +82,6 @@ async def test_an_event_refused_too_often_is_dead_and_holds_back_only_its_run(st
     assert (rows(stage.raw, bad)[0]["attempt"], rows(stage.raw, bad)[0]["last_error"]) == (3, "busy")
 
 
-async def test_an_event_that_was_not_tried_has_nothing_counted_against_it(stage: Stage) -> None:
-    run_id, heap = new_id(), Heap()
-    heap.refusing[run_id] = Refusal("no time left", is_untried=True)
-    put(stage.raw, run_id, 2)
-    async with stage.running(heap) as relay:
-        await stage.until(lambda: relay.counts[Delivery.RETRYING] > 4, "it came more often than its attempts")
-        assert rows(stage.raw, run_id)[0]["attempt"] == 0
-        del heap.refusing[run_id]
-        await stage.until(lambda: heap.of(run_id) == [1, 2], "both arrived")
-
-
 async def test_a_permanent_refusal_needs_no_second_try(stage: Stage) -> None:
     run_id, heap = new_id(), Heap()
     heap.refusing[run_id] = Refusal("gone, postgresql://u:hunter2@h/d", is_permanent=True)
@@ -153,132 +100,6 @@ async def test_the_pause_that_the_other_side_asks_for_is_kept(stage: Stage) -> N
         await stage.until(lambda: statuses(stage.raw, run_id) == ["retrying"], "it was refused")
     text = f"SELECT count(*) AS n FROM workflow.outbox_event WHERE due_at > {stage.raw.now} {stage.raw.back(-3500)}"
     assert stage.raw.sql(text)[0]["n"] == 1
-
-
-class Poisoned(Heap):
-    """Breaks with one run's events in the batch, whatever else is in it."""
-
-    def __init__(self, poison: UUID) -> None:
-        super().__init__()
-        self.poison = poison
-
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        if any(event.run_id == self.poison for event in events):
-            raise ValueError("cannot be written: password=hunter2")
-        return await super().publish(events)
-
-
-async def test_an_event_that_breaks_the_sink_is_found_and_the_others_arrive(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("simpleworkflow.worker.relay.FIRST_PAUSE", 0.01)
-    runs = [new_id() for _ in range(6)]
-    for run_id in runs:
-        put(stage.raw, run_id, 2)
-    heap = Poisoned(runs[0])
-    async with stage.running(heap, retry=swf.Retry(max_attempts=2, base="10ms", cap="10ms")):
-        await stage.until(lambda: statuses(stage.raw, runs[0]) == ["dead", "behind"], "the poison was given up")
-        await stage.until(lambda: all(heap.of(run_id) == [1, 2] for run_id in runs[1:]), "the others arrived")
-    reason = rows(stage.raw, runs[0])[0]["last_error"]
-    assert reason.startswith("ValueError: cannot be written")
-    assert "hunter2" not in reason
-
-
-class Nonsense(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        self.calls += 1
-        return []
-
-
-class Hanging(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        self.calls += 1
-        await asyncio.Event().wait()
-        return []
-
-
-class Yes(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Any]:
-        return [True] * len(events)
-
-
-class Exits(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        raise SystemExit("broker gone")
-
-
-class InnerCancel(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        raise asyncio.CancelledError("a client of the sink's gave up its own future")
-
-
-class Unreadable(Heap):
-    async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-        raise UnreadableError
-
-
-class UnreadableError(Exception):
-    def __str__(self) -> str:
-        raise ValueError
-
-
-@pytest.mark.parametrize(
-    ("sink", "says"),
-    [
-        (Nonsense, "gave 0 answers to 1"),
-        (Hanging, "no answer within 0.05 s"),
-        (Yes, "answered bool; an answer is a Refusal, or None"),
-        (Exits, "SystemExit: broker gone"),
-        (InnerCancel, "CancelledError: a client"),
-        (Unreadable, "UnreadableError"),
-    ],
-)
-async def test_answers_that_cannot_be_and_answers_that_never_come_are_refusals(
-    stage: Stage, sink: type[Heap], says: str
-) -> None:
-    run_id = new_id()
-    put(stage.raw, run_id, 1)
-    async with stage.running(sink(), timeout=0.05, retry=swf.Retry(max_attempts=1)):
-        await stage.until(lambda: statuses(stage.raw, run_id) == ["dead"], "it was given up")
-    assert says in rows(stage.raw, run_id)[0]["last_error"]
-
-
-@pytest.mark.parametrize("reason", ["a\x00b", "a\udc80b"], ids=["NUL", "a lone surrogate"])
-async def test_a_reason_that_no_database_takes_does_not_bring_the_batch_back_for_ever(
-    stage: Stage, reason: str
-) -> None:
-    bad, good, heap = new_id(), new_id(), Heap()
-    heap.refusing[bad] = Refusal(reason, is_permanent=True)
-    put(stage.raw, bad, 1)
-    put(stage.raw, good, 1)
-    async with stage.running(heap):
-        await stage.until(lambda: statuses(stage.raw, bad) == ["dead"], "it was given up")
-    assert rows(stage.raw, bad)[0]["last_error"] in ("a\\0b", "a?b")
-    assert heap.of(good) == [1]
-
-
-@pytest.mark.parametrize("given", [{"reason": ValueError("no")}, {"reason": "no", "retry_after": "30s"}])
-def test_a_refusal_is_checked_where_it_is_made(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidPolicy):
-        Refusal(**given)
-
-
-async def test_a_sink_that_is_down_costs_no_attempts_of_most_events(stage: Stage) -> None:
-    """It raises for everything: at most the few events that were tried alone have been refused."""
-
-    class Down(Heap):
-        async def publish(self, events: Sequence[CloudEvent]) -> Sequence[Refusal | None]:
-            self.calls += 1
-            raise OSError("no route")
-
-    for _ in range(20):
-        put(stage.raw, new_id(), 1)
-    relay = stage.relay(Down())
-    with pytest.raises(SinkTrouble, match="nothing is lost"):
-        await relay.run_once()
-    refused = stage.raw.sql("SELECT sum(attempt) AS n FROM workflow.outbox_event")[0]["n"]
-    assert refused <= 2
-    assert stage.raw.sql("SELECT count(*) AS n FROM workflow.outbox_event WHERE status = 'dead'")[0]["n"] == 0
 
 
 async def test_a_relay_that_was_frozen_past_its_lease_marks_nothing_and_its_heir_redelivers(stage: Stage) -> None:
@@ -382,15 +203,30 @@ async def test_once_publishes_what_is_due_and_ends(stage: Stage) -> None:
     assert stage.raw.sql("SELECT count(owner) AS n FROM workflow.outbox_lane")[0]["n"] == 0
 
 
-async def test_the_relay_removes_what_was_published_long_ago(stage: Stage) -> None:
-    old, heap = new_id(), Heap()
-    put(stage.raw, old, 3)
+async def test_the_relay_removes_what_was_published_long_ago_however_much(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpleworkflow.worker.relay.PRUNE_BATCH", 2)
+    monkeypatch.setattr("simpleworkflow.worker.relay.BREATH", 0.0)
+    heap = Heap()
+    stage.raw.sql("BEGIN")
+    put(stage.raw, new_id(), 60)
+    stage.raw.sql("COMMIT")
     await stage.relay(heap).run_once()
     stage.raw.sql(f"UPDATE workflow.outbox_event SET published_at = published_at {stage.raw.back(8 * 24 * 3600)}")
-    forever, usual = stage.relay(heap, keep=None), stage.relay(heap)
-    assert (await forever.prune(), await usual.prune()) == (0, 3)
-    for relay in (forever, usual):
+    endless, usual = stage.relay(heap, keep=None), stage.relay(heap)
+    assert (await endless.prune(), await usual.prune()) == (0, 60)
+    for relay in (endless, usual):
         await relay._ledger.close()
+
+
+async def test_once_removes_what_is_old_too(stage: Stage) -> None:
+    """Who dispatches by cron has no other relay."""
+    put(stage.raw, new_id(), 3)
+    await stage.relay(Heap()).run_once()
+    stage.raw.sql(f"UPDATE workflow.outbox_event SET published_at = published_at {stage.raw.back(8 * 24 * 3600)}")
+    await stage.relay(Heap()).run_once()
+    assert stage.raw.sql("SELECT count(*) AS n FROM workflow.outbox_event")[0]["n"] == 0
 
 
 async def test_a_worker_with_a_sink_takes_events_out_and_knows_its_apps_rules(url: str, raw: Raw) -> None:

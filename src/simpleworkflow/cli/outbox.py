@@ -107,6 +107,8 @@ def list_events(run: str | None, url: str | None, as_json: bool) -> None:
             say_json(event_json(event))
     elif found:
         _print_events(found)
+        if run is None and len(found) == MOST_DEAD:
+            click.echo(f"the oldest {MOST_DEAD}; simpleworkflow outbox status says how many there are", err=True)
     else:
         click.echo("no event was given up" if run is None else "this run has no events in the outbox", err=True)
 

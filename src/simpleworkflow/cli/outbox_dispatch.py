@@ -69,6 +69,8 @@ async def _publish(app: App, sink: str, source: str | None, keep: str) -> None:
     def stop() -> None:
         if stopping.is_set():
             work.cancel()
+        else:
+            log.info("the relay stops when the batch under way is finished and marked; once more ends it at once")
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

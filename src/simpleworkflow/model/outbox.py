@@ -13,12 +13,15 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from .errors import InvalidFilter
+from .errors import InvalidFilter, InvalidName
 from .names import Span, span_of_prefix
 from .states import EventType
 
 LANES = tuple("0123456789abcdef")
 """Every run's events are in the lane of its id's last digit; a lane has one dispatcher at a time."""
+
+LIFECYCLE = "simpleworkflow.run."
+"""What the types of lifecycle events begin with, and nothing that a workflow emits."""
 
 
 class Delivery(StrEnum):
@@ -131,6 +134,16 @@ def lifecycle_rules(prefix: str, events: Iterable[str]) -> list[OutboxRule]:
         return [OutboxRule(EventType(kind), span) for kind in dict.fromkeys(kinds)]
     except ValueError as error:
         raise InvalidFilter(f"{error}; an event is one of {', '.join(EventType)}") from None
+
+
+def check_emitted(event_type: str) -> str:
+    """The type itself when a workflow may emit it: receivers must be able to believe a lifecycle event."""
+    if event_type.startswith(LIFECYCLE):
+        raise InvalidName(
+            f"{event_type[:80]!r} cannot be emitted: {LIFECYCLE}… are lifecycle events, which runs cannot tell of "
+            "themselves; choose another name, or let rules send the real ones (app.emit_lifecycle)"
+        )
+    return event_type
 
 
 def lane_of(run_id: UUID) -> str:

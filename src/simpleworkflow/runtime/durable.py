@@ -19,6 +19,7 @@ from uuid import UUID, uuid5
 from ..model import failure, payload
 from ..model.duration import Duration, human, seconds
 from ..model.errors import InvalidInput, InvalidWorkflow, SignalTimeout
+from ..model.outbox import check_emitted
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, check_name
@@ -176,7 +177,7 @@ class Durable(Races):
     def emit(self, event_type: str, data: Any) -> Coroutine[Any, Any, None]:
         branch = self._enter()
         text = self._encode(data, f"event {event_type}")
-        step_id = branch.identify(f"@emit {check_name(event_type, 'event')}")
+        step_id = branch.identify(f"@emit {check_emitted(check_name(event_type, 'event'))}")
         return self._at(step_id, self._emit(step_id, event_type, text))
 
     async def _emit(self, step_id: str, event_type: str, text: str) -> None:

@@ -1,8 +1,9 @@
 """One event to several places: taken when all of them took it.
 
 A place that took it while another refused gets it again with the next attempt, and drops it by its id like any other
-repetition. So the slowest place sets the pace, and a dead one holds back the others' later events of that run: put two
-relays with a sink each where that is not wanted.
+repetition. So the slowest place sets the pace, and a dead one holds back the others' later events of that run. Two
+relays with a sink each are no way out: they share the events, and each place would get a part of them. Where places
+must not wait for each other, deliver to one stream (Redis, a broker) that each of them reads for itself.
 """
 
 from __future__ import annotations

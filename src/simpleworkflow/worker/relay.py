@@ -10,6 +10,11 @@ Dangers, and what is done about them:
 - The sink may be broken as a whole, and raise. No event is to blame, so none is marked: the relay pauses and goes on
   carefully, one event at a time. An event that makes the sink raise even alone has been found, and counts as refused.
 
+- It may be slow. A call that takes long is given fewer events the next time: what a sink has no time for it refuses,
+  and an event that is refused for that reason alone must not end as a dead one.
+- Events may be large. Few of them are read and handed over at once then, and few at the start: a process that had no
+  room for them and was killed would only come back to read the same again.
+
 One call of the sink at a time, with many events in it: a sink that can do several things at once knows best how.
 """
 
@@ -19,18 +24,18 @@ import asyncio
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from ..clock import EPOCH
-from ..model.errors import SimpleWorkflowError, StoreUnavailable
+from ..clock import EPOCH, monotonic
+from ..model.errors import StoreUnavailable
 from ..model.outbox import Delivery, Marks, Offered, Refused
 from ..sinks.calling import refusal_of
 from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
 from ..store.operations import outbox
-from ..store.url import mask_text
 from .loop import forever
+from .relay_answers import SinkTrouble, Telling, checked, sound_reason
 from .relay_lanes import Lanes
 from .relay_options import RelayOptions
 
@@ -39,20 +44,22 @@ log = logging.getLogger("simpleworkflow.relay")
 LOOK_EVERY = 1.0
 PRUNE_EVERY = 60.0
 PRUNE_BATCH = 500
-PRUNE_BATCHES = 20
+PRUNE_LOOKS = 10_000
+"""Rows that must stay, looked at in one go."""
 BREATH = 0.02
 """Between two looks, however many hints come."""
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 MANY_RUNS = 10
 """So many runs whose events are all refused say that the other side is down, not that the events are bad."""
-LONGEST_REASON = 500
 LONGEST_WAIT = 24 * 3600.0
 LEAVE_TIMEOUT = 2.0
-
-
-class SinkTrouble(SimpleWorkflowError):
-    """The sink could not take events."""
+FIRST_SIZE = 64
+LARGE = 8 * 1024 * 1024
+"""Characters of data that one call of the sink gets at most, if there is more than one event in it."""
+LONG_CALL = 15.0
+SHORT_CALL = 5.0
+"""Seconds. A sink gives up on the rest of a batch after 40; batches grow again, and fast while calls are short."""
 
 
 class Relay:
@@ -66,7 +73,10 @@ class Relay:
         self._careful = 0
         """So many more events are offered one by one."""
         self._turn = 0
+        self._size = min(options.batch, FIRST_SIZE)
+        """Events in one call: fewer when the sink is slow or the events are large."""
         self._troubles = 0
+        self._telling = Telling()
         self._pruned_to = (EPOCH, 0)
         self.counts: Counter[Delivery] = Counter()
         """What became of the events that were offered here."""
@@ -111,6 +121,7 @@ class Relay:
                 if self._troubles > 2:
                     raise SinkTrouble("the sink fails again and again; nothing is lost, the rest is offered next time")
                 await self._lanes.tend()
+            await self.prune()
         finally:
             await self._lanes.leave(LEAVE_TIMEOUT)
             await self._sink.close()
@@ -123,13 +134,13 @@ class Relay:
         return len(self._lanes.usable)
 
     async def _publish_until(self, stopping: asyncio.Event) -> None:
-        away = False
+        away, stumbles = False, 0
         while not stopping.is_set():
             more = False
             self._wake.clear()
             try:
                 more = await self._round()
-                away = False
+                away, stumbles = False, 0
             except StoreUnavailable as error:
                 if not away:
                     log.warning("the relay waits for the database: %s", error)
@@ -138,10 +149,12 @@ class Relay:
                 raise
             except Exception:
                 log.exception("the relay stumbled and goes on")
+                more, stumbles = True, stumbles + 1
+                self._careful = 2 * self._options.batch  # what cannot be marked is published again: only that one then
             if not more:
                 await self._rest(stopping, 0.0)
-            elif self._troubles:
-                await self._rest(stopping, min(FIRST_PAUSE * 2 ** min(self._troubles - 1, 10), LONGEST_PAUSE))
+            elif troubles := max(self._troubles, stumbles):
+                await self._rest(stopping, min(FIRST_PAUSE * 2 ** min(troubles - 1, 10), LONGEST_PAUSE))
 
     async def _rest(self, stopping: asyncio.Event, pause: float) -> None:
         """Until a hint or the next poll; after trouble for so long, whoever calls."""
@@ -161,14 +174,13 @@ class Relay:
         lanes = self._lanes.usable
         if not lanes:
             return False
-        per_lane = 1 if self._careful else max(self._options.batch // len(lanes), 1)
+        per_lane = 1 if self._careful else max(self._size // len(lanes), 1)
         self._lanes.in_flight = set(lanes)  # from here on: what is given up now would be published by two
         try:
-            batch = await self._ledger.run(outbox.next_batch(sorted(lanes), per_lane=per_lane))
-            offered = batch.offered[: self._options.batch]
+            batch = await self._ledger.run(outbox.next_batch(self._in_turn(lanes), per_lane=per_lane))
+            offered = self._fitting(batch.offered)
             if self._careful and offered:
-                self._turn += 1
-                offered = [offered[self._turn % len(offered)]]
+                offered = [batch.offered[self._turn % len(batch.offered)]]
             if not offered and not batch.behind:
                 return False
             self._lanes.in_flight = {event.lane for event in offered}
@@ -181,31 +193,53 @@ class Relay:
             self._lanes.in_flight = set()
         return True
 
+    def _in_turn(self, lanes: Iterable[str]) -> list[str]:
+        """Another lane comes first each time: the sink may have no time for the last ones."""
+        self._turn += 1
+        names = sorted(lanes)
+        first = 0 if self._careful else self._turn % len(names)
+        return names[first:] + names[:first]
+
+    def _fitting(self, offered: list[Offered]) -> list[Offered]:
+        """As many as one call may have; when they are large, fewer are read the next time."""
+        length = 0
+        for place, event in enumerate(offered[: self._size]):
+            length += len(event.payload_json)
+            if length > LARGE and place:
+                self._size = place
+                break
+        return offered[: self._size]
+
     async def _publish(self, offered: Sequence[Offered]) -> Sequence[Refusal | None] | None:
         """The sink's answers; None when it failed as a whole and nobody is to blame yet."""
         if not offered:
             return []
+        limit, began = asyncio.timeout(self._options.timeout), monotonic()
         try:
-            async with asyncio.timeout(self._options.timeout):
-                answers = list(await self._sink.publish([self._cloud_event(event) for event in offered]))
-            if len(answers) != len(offered):
-                raise SinkTrouble(f"the sink gave {len(answers)} answers to {len(offered)} events")
-            for answer in answers:
-                if not isinstance(answer, Refusal | None):
-                    raise SinkTrouble(f"the sink answered {type(answer).__name__}; an answer is a Refusal, or None")
+            async with limit:
+                events = [self._cloud_event(event) for event in offered]
+                answers = checked(await self._sink.publish(events), len(events))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if isinstance(error, SinkGone) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
                 raise
-            return self._blame(offered, error)
+            late = f"no answer within {self._options.timeout:g} seconds"
+            return self._blame(offered, late if limit.expired() else refusal_of(error).reason)
         self._careful = max(self._careful - 1, 0)
+        self._pace(len(offered), monotonic() - began)
         runs = {event.run_id for event in offered}
         is_down = len(runs) >= MANY_RUNS and all(answer is not None for answer in answers)
         self._troubles = self._troubles + 1 if is_down else 0
         return answers
 
-    def _blame(self, offered: Sequence[Offered], error: BaseException) -> Sequence[Refusal] | None:
-        late = f"no answer within {self._options.timeout:g} seconds"
-        refusal = Refusal(late if isinstance(error, TimeoutError) else refusal_of(error).reason)
+    def _pace(self, count: int, took: float) -> None:
+        if took > LONG_CALL:
+            self._size = max(count // 2, 1)
+        else:  # on and on up to the limit: a sink that does several things at once shows it only with several events
+            more = self._size if took < SHORT_CALL else max(self._size // 2, 1)
+            self._size = min(self._size + more, self._options.batch)
+
+    def _blame(self, offered: Sequence[Offered], told: str) -> Sequence[Refusal] | None:
+        refusal = Refusal(sound_reason(told))
         log.warning("the sink failed with %d events: %s", len(offered), refusal.reason)
         self._troubles += 1
         self._careful = 2 * self._options.batch
@@ -216,6 +250,7 @@ class Relay:
     ) -> dict[str, Marks]:
         marks: dict[str, Marks] = defaultdict(lambda: Marks([], [], []))
         stuck = set()
+        refused: list[tuple[Offered, Refused]] = []
         for event, answer in zip(offered, answers, strict=True):
             lane = marks[event.lane]
             if event.run_id in stuck:
@@ -224,24 +259,21 @@ class Relay:
                 lane.published.append((event.id, event.run_id))
             else:
                 stuck.add(event.run_id)
-                lane.refused.append(self._refused(event, answer))
+                refused.append((event, self._refused(event, answer)))
+                lane.refused.append(refused[-1][1])
         for row, name in behind:
             marks[name].behind.append(row)
+        self._telling.refused(refused)
         return dict(marks)
 
     def _refused(self, event: Offered, refusal: Refusal) -> Refused:
-        reason = mask_text(refusal.reason)[:LONGEST_REASON]
+        reason = sound_reason(refusal.reason)
         failures = event.attempt + (0 if refusal.is_untried else 1)
-        about = {"run_id": str(event.run_id), "sequence": event.sequence}
         if refusal.is_permanent or (not refusal.is_untried and failures >= self._options.retry.max_attempts):
-            told = "event %d (%s) of run %s is dead after %d attempts and holds back that run's later ones: %s"
-            log.error(told, event.sequence, event.event_type, event.run_id, failures, reason, extra=about)
             return Refused(event.id, Delivery.DEAD, failures, None, reason)
         delay = self._options.retry.delay(max(failures, 1), random.random())
         if refusal.retry_after is not None:
             delay = max(delay, min(refusal.retry_after, LONGEST_WAIT))
-        told = "event %d (%s) of run %s was refused, next try in %.0f s: %s"
-        log.info(told, event.sequence, event.event_type, event.run_id, delay, reason, extra=about)
         return Refused(event.id, Delivery.RETRYING, failures, delay, reason)
 
     async def _mark(self, epochs: dict[str, int], marks: dict[str, Marks]) -> None:
@@ -274,16 +306,18 @@ class Relay:
         )
 
     async def prune(self) -> int:
-        """Delete what left the outbox long ago, a bounded part of it at a time; how many rows."""
+        """Delete what left the outbox long ago, all of it, in small bites; how many rows. Of those that must stay only
+        so many are looked at each time, and the next time goes on behind them."""
         keep = self._options.keep
-        deleted = 0
-        for _ in range(0 if keep is None else PRUNE_BATCHES):
-            assert keep is not None
+        deleted = kept = 0
+        while keep is not None and kept < PRUNE_LOOKS:
             done = await self._ledger.run(outbox.prune(self._pruned_to, age=keep, limit=PRUNE_BATCH))
             deleted += done.deleted
+            kept += PRUNE_BATCH - done.deleted
             self._pruned_to = done.place or (EPOCH, 0)
             if done.place is None:
                 break
+            await asyncio.sleep(BREATH)
         return deleted
 
 

@@ -87,8 +87,8 @@ class Lanes:
 
     async def leave(self, timeout: float) -> None:
         """Give them all back at once, so that nobody waits for leases to end."""
-        lanes, self._mine = sorted(self._mine.items()), {}
+        self._mine = {}
         try:
-            await self._ledger.run(outbox_lanes.leave(self._me, lanes), timeout=timeout)
+            await self._ledger.run(outbox_lanes.leave(self._me), timeout=timeout)
         except Exception as error:
             log.warning("the lanes of the outbox could not be given back; they are free when leases end: %s", error)

@@ -41,7 +41,7 @@ def next_batch(lanes: Sequence[str], *, per_lane: int) -> Steps[Batch]:
     stuck = {event.run_id for event in due}
     """Offered alone: what follows comes when it has gone."""
     offered = due + [_offered(row) for row in fresh if not row["is_behind"] and row["run_id"] not in stuck]
-    behind = [(row["id"], row["lane"]) for row in fresh if row["is_behind"]]
+    behind = [(row["id"], row["lane"]) for row in (*again, *fresh) if row["is_behind"]]
     return Batch(offered, behind)
 
 

@@ -8,15 +8,17 @@ substr(CAST(o.aggregate_id AS text), 36, 1)
 -- fragment: offered_columns
 o.id, o.aggregate_id AS run_id, o.sequence, o.event_type, o.created_at, o.attempt, o.payload AS payload_json
 
+-- fragment: is_behind
+EXISTS (SELECT 1 FROM workflow.outbox_event s
+        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
+
 -- name: outbox_waiting
 -- What is next in these lanes, in order of id, and whether an earlier event of the same run is in its way.
 -- batch: l(lane text)
 -- param: limit integer
 -- each: l
-SELECT {offered_columns}, r.type AS workflow_type, r.traceparent, {lane_of} AS lane,
-       EXISTS (SELECT 1 FROM workflow.outbox_event s
-               WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-                 AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+SELECT {offered_columns}, r.type AS workflow_type, r.traceparent, {lane_of} AS lane, {is_behind} AS is_behind
 FROM workflow.outbox_event o LEFT JOIN workflow.workflow_run r ON r.id = o.aggregate_id
 WHERE {lane_of} = (SELECT l.lane FROM :l) AND o.status = 'waiting' AND o.published_at IS NULL
 ORDER BY o.id LIMIT :limit
@@ -26,10 +28,7 @@ ORDER BY o.id LIMIT :limit
 -- batch: l(lane text)
 -- param: limit integer
 -- each: l
-SELECT {offered_columns}, r.type AS workflow_type, r.traceparent, {lane_of} AS lane,
-       EXISTS (SELECT 1 FROM workflow.outbox_event s
-               WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-                 AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+SELECT {offered_columns}, r.type AS workflow_type, r.traceparent, {lane_of} AS lane, {is_behind} AS is_behind
 FROM workflow.outbox_event o LEFT JOIN workflow.workflow_run r ON r.id = o.aggregate_id
 WHERE {lane_of} = (SELECT l.lane FROM :l) AND o.status = 'retrying' AND o.published_at IS NULL AND o.due_at <= :now
 ORDER BY o.due_at LIMIT :limit
@@ -59,14 +58,12 @@ FROM :b WHERE o.id = b.id AND o.published_at IS NULL AND o.status IN ('waiting',
 
 -- name: mark_behind
 -- Out of the way until the earlier event of the run that is stuck has gone. Under the lock it is looked for again: an
--- operator may have skipped it meanwhile.
+-- operator may have skipped it meanwhile. One that is retrying itself is here when an earlier one was offered again.
 -- batch: b(id bigint)
 UPDATE workflow.outbox_event AS o
-SET status = 'behind'
-FROM :b WHERE o.id = b.id AND o.status = 'waiting' AND o.published_at IS NULL
-  AND EXISTS (SELECT 1 FROM workflow.outbox_event s
-              WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-                AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
+SET status = 'behind', due_at = NULL
+FROM :b WHERE o.id = b.id AND o.status IN ('waiting', 'retrying') AND o.published_at IS NULL
+  AND {is_behind}
 
 -- name: release_behind
 -- The stuck event of these runs has gone: what stood behind it may be offered.
@@ -101,6 +98,10 @@ RETURNING lane, epoch
 -- batch: l(given_up text, held_with bigint)
 UPDATE workflow.outbox_lane AS n SET owner = NULL, lease_until = NULL, epoch = n.epoch + 1
 FROM :l WHERE n.lane = l.given_up AND n.epoch = l.held_with RETURNING lane
+
+-- name: release_lanes_of
+-- param: owner text
+UPDATE workflow.outbox_lane SET owner = NULL, lease_until = NULL, epoch = epoch + 1 WHERE owner = :owner
 
 -- name: announce_dispatcher
 -- param: id text

@@ -25,6 +25,7 @@ CREATE TABLE workflow.outbox_event (
   CONSTRAINT outbox_event_due CHECK (((status = 'retrying'::text) = (due_at IS NOT NULL))),
   CONSTRAINT outbox_event_gone CHECK (((status <> ALL (ARRAY['skipped'::text, 'published'::text])) OR (published_at IS NOT NULL))),
   CONSTRAINT outbox_event_pkey PRIMARY KEY (id),
+  CONSTRAINT outbox_event_shape CHECK (((sequence >= 1) AND isfinite(created_at))) NOT VALID,
   CONSTRAINT outbox_event_skipped CHECK (((status = 'skipped'::text) = (skipped_at IS NOT NULL))),
   CONSTRAINT outbox_event_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'behind'::text, 'dead'::text, 'skipped'::text, 'published'::text]))),
   CONSTRAINT outbox_event_type CHECK (((length(event_type) >= 1) AND (length(event_type) <= 200)))

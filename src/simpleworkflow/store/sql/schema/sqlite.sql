@@ -297,6 +297,18 @@ BEGIN
                 WHERE u.event_type = NEW.event_type AND u.low <= r.type AND r.type < u.high);
 END;
 
+CREATE TRIGGER outbox_event_shape BEFORE INSERT ON outbox_event
+WHEN NOT (
+  typeof(NEW.sequence) = 'integer' AND NEW.sequence >= 1 AND typeof(NEW.event_type) = 'text'
+  AND typeof(NEW.created_at) = 'integer' AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload)
+  AND length(NEW.aggregate_id) = 36 AND NEW.aggregate_id NOT GLOB '*[^0-9a-f-]*'
+  AND length(replace(NEW.aggregate_id, '-', '')) = 32
+  AND substr(NEW.aggregate_id, 9, 1) || substr(NEW.aggregate_id, 14, 1) || substr(NEW.aggregate_id, 19, 1)
+      || substr(NEW.aggregate_id, 24, 1) = '----')
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+
 CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
      AND (NEW.status = 'cancelled' OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL))
