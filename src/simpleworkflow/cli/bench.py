@@ -7,12 +7,12 @@ until it loses power. Real work on the same server shares the disk and the proce
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..store.operations.health import durability, unsafe
 from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
 from .bench_place import Place, place_at
 from .common import fail, json_option, url_option
-from .opened import stopped_by_sigterm
+from .opened import run_in_a_loop, stopped_by_sigterm
 
 
 @click.command()
@@ -53,7 +53,7 @@ def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bo
             if keep:
                 left = f"{place.kind} {place.name} is kept"
             with _progress(show=not as_json) as told:
-                settings, figures = asyncio.run(_take(place, plan, told))
+                settings, figures = run_in_a_loop(partial(_take, place, plan, told))
             report = Report(place, plan, settings, figures, keep)
             if as_json:
                 click.echo(json.dumps(report.as_json()))

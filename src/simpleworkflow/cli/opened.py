@@ -5,16 +5,19 @@ Closing matters on SQLite: the last connection tidies the write-ahead log.
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from .common import open_app
 
 if TYPE_CHECKING:
     from ..app import App
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -38,3 +41,14 @@ def stopped_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """asyncio.run for commands that a signal interrupts: half an event loop could not be closed, and would complain."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    with asyncio.Runner() as runner:
+        try:
+            runner.get_loop()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        return runner.run(work())
