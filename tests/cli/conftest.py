@@ -12,6 +12,8 @@ import pytest
 
 HERE = Path(__file__).parent
 BATTERIES = {
+    "test_bench.py",
+    "test_dev.py",
     "test_makefile.py",
     "test_migrate.py",
     "test_mistakes.py",

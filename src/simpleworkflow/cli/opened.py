@@ -5,7 +5,6 @@ Closing matters on SQLite: the last connection tidies the write-ahead log.
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -45,6 +44,8 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """asyncio.run for commands that a signal interrupts: half an event loop could not be closed, and would complain."""
+    import asyncio  # here: most commands need none, and start without it
+
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with asyncio.Runner() as runner:
         try:
