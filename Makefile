@@ -49,7 +49,8 @@ commands: .venv/.ready ## the commands' own battery: every mistake, every listin
 
 crash: .venv/.ready ## every crash point, race and law at full length (a quarter of an hour); figures go to bench/results
 	@rm -f bench/results/crash.jsonl
-	CRASH_FIGURES=$(CURDIR)/bench/results/crash.jsonl $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
+	CRASH_FIGURES=$(CURDIR)/bench/results/crash.jsonl $(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadgroup
+	CRASH_FIGURES=$(CURDIR)/bench/results/crash.jsonl $(BIN)/python -m pytest -m alone
 
 .venv/.bench: .venv/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench

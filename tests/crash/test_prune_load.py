@@ -125,6 +125,7 @@ def p99(values: list[float]) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 async def test_claims_hardly_notice_that_a_hundred_thousand_runs_are_pruned(
     ledger: Ledger, raw: Raw, url: str, figure: Figure
