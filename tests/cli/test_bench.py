@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from support.ledger import Raw, until
+from support.ledger import Raw
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.bench_measures import Plan, percentile

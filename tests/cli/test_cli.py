@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.ledger import until
 from support.postgres import Server
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.store.migrate import migrations

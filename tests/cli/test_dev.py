@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from support.command import COMMAND, environment
-from support.ledger import until
 from support.postgres import Server
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.reloading import Watcher

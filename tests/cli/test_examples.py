@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.ledger import until
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status

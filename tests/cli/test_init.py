@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command import COMMAND, environment, run
-from support.ledger import until
+from support.waiting import until
 
 FILES = {"workflows.py", "order.py", "test_workflows.py", "README.md", "requirements.txt", ".gitignore"}
 

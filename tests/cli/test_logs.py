@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledger import until
+from support.waiting import until
 
 import simpleworkflow as swf
 

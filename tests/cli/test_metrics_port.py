@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.proxy import Proxy
 from support.scraping import Scraped, get, scrape
+from support.waiting import until
 
 import simpleworkflow as swf
 

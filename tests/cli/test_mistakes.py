@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 from support.command import COMMAND, environment
-from support.ledger import until
 from support.terminal import Terminal, command
+from support.waiting import until
 
 import simpleworkflow as swf
 

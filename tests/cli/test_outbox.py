@@ -14,9 +14,10 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 from support.command import COMMAND, environment
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.outbox import put, rows, statuses
 from support.terminal import command
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli import main

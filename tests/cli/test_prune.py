@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 from support.command import COMMAND, environment
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.old_runs import DAY, OWNED, ended, left, orphans, still_open
 from support.terminal import Terminal, command
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.prune import prune

@@ -14,7 +14,8 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 from support.command import COMMAND, environment
-from support.ledger import Raw, until
+from support.ledger import Raw
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli import work

@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from support.door import eventually
 from support.ledger import check_path
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.client import looking

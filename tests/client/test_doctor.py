@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from support.clinic import examined, limit, named, only, said, sick
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.old_runs import DAY, ended
 from support.postgres import Server
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.client import doctor, doctor_file

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from support.clinic import examined, limit, named, only, said, sick, statement
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.proxy import Proxy
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.client import doctor_file, doctor_server, findings

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from support.door import eventually
 from support.postgres import Server
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow import app as app_module

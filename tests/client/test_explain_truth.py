@@ -13,7 +13,8 @@ from uuid import UUID
 
 import pytest
 from support import door
-from support.ledger import Raw, eventually
+from support.ledger import Raw
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.explanation import Explanation

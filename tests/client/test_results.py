@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.door import eventually, start_python
+from support.door import start_python
 from support.ledger import Raw
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.client import looking

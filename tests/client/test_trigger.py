@@ -14,7 +14,8 @@ from uuid import UUID, uuid4
 import msgspec
 import pydantic
 import pytest
-from support.door import eventually, start_python
+from support.door import start_python
+from support.waiting import eventually
 
 import simpleworkflow as swf
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support.door import eventually
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.compat.pgqrs import Consumer, RunRecord, RunStatus, Store, consumer, poll_all, workflow

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from support.door import run_python
-from support.ledger import Raw, until
+from support.ledger import Raw
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.compat import intents

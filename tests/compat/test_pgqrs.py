@@ -10,8 +10,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from support.door import eventually
 from support.ledger import Raw
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.compat import pgqrs

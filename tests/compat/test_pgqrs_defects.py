@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from support.door import run_python, start_python
 from support.ledger import Raw
-from support.ledger import until as until_true
+from support.waiting import until as until_true
 
 import simpleworkflow as swf
 from simpleworkflow.compat.pgqrs import (

@@ -16,8 +16,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.ledger import Raw, until
+from support.ledger import Raw
 from support.outbox import put, statuses
+from support.waiting import until
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.store import Ledger

@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 from support import door
 from support.door import run_python, start_python
-from support.ledger import Raw, until
-from support.waiting import eventually
+from support.ledger import Raw
+from support.waiting import eventually, until
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id

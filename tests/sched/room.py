@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support.door import eventually
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.records import Happening

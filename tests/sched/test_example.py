@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.ledger import until
+from support.waiting import until
 
 import simpleworkflow as swf
 

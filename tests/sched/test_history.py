@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.door import eventually
 from support.ledger import Raw
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status

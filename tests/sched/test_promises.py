@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import pytest
 from support.crew import freeze
-from support.ledger import Raw, until
+from support.ledger import Raw
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status

@@ -14,8 +14,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.ledger import until
 from support.postgres import LaunchedServer, find_system, find_wheel
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status

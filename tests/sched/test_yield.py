@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.door import eventually
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status

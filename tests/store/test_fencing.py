@@ -20,7 +20,6 @@ from support.ledger import (
     check_path,
     claim,
     create,
-    eventually,
     failed,
     get,
     leased,
@@ -34,8 +33,8 @@ from support.ledger import (
     stub,
     succeeded,
     sweep,
-    until,
 )
+from support.waiting import eventually, until
 
 from simpleworkflow.model.moves import Ending, Outcome
 from simpleworkflow.model.records import Lease

@@ -18,7 +18,6 @@ from support.ledger import (
     claim,
     create,
     define,
-    eventually,
     failed,
     get,
     lanes,
@@ -33,6 +32,7 @@ from support.ledger import (
 )
 from support.postgres import LaunchedServer, Server, find_system, find_wheel
 from support.proxy import Proxy
+from support.waiting import eventually
 
 from simpleworkflow.clock import monotonic
 from simpleworkflow.model.errors import MissingMigration, StoreError, StoreUnavailable

@@ -14,8 +14,9 @@ from uuid import UUID, uuid1, uuid4
 
 import psycopg
 import pytest
-from support.ledger import Raw, create, eventually, get, new
+from support.ledger import Raw, create, get, new
 from support.old_runs import DAY, OWNED, a_pass, ended, id_of_then, left, no_rest, orphans, owned, prune, still_open
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import ManualClock

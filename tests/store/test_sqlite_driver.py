@@ -15,7 +15,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.ledger import Raw, claim, create, eventually, get, leased, new, offer, retried, settle, succeeded
+from support.ledger import Raw, claim, create, get, leased, new, offer, retried, settle, succeeded
+from support.waiting import eventually
 
 from simpleworkflow.clock import ManualClock
 from simpleworkflow.model.errors import StoreError, StoreUnavailable

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent
-
-
-async def eventually(met: Callable[[], Awaitable[Any]], what: str, seconds: float = 15.0) -> Any:
-    """Poll an awaitable condition until it holds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = await met()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        await asyncio.sleep(0.01)
 
 
 def start_python(

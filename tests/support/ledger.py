@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -27,6 +27,8 @@ from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status, StepK
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases, runs, steps, workers
 from simpleworkflow.store.protocol import Operation
+
+from .waiting import eventually
 
 T = TypeVar("T")
 
@@ -271,28 +273,6 @@ def _next_states(state: Status | None, event: EventType) -> set[Status | None]:
         if move.event is event and (state in move.sources or (state is None and not move.sources)):
             found |= {state} if move.targets == OPEN else set(move.targets)
     return found
-
-
-def until(met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """Poll until it is met; a test that waits for something names it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = met()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.005)
-
-
-async def eventually(met: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """The same for tests whose event loop must go on meanwhile."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = met()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        await asyncio.sleep(0.005)
 
 
 def repeated(operation: Operation[T]) -> Operation[T]:

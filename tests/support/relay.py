@@ -13,7 +13,8 @@ from simpleworkflow.store import open_ledger
 from simpleworkflow.worker.relay import Relay
 from simpleworkflow.worker.relay_options import RelayOptions
 
-from .ledger import Raw, eventually
+from .ledger import Raw
+from .waiting import eventually
 
 QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
 

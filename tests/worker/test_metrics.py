@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.door import eventually
 from support.ledger import Raw
 from support.scraping import Scraped, free_port, get, scrape
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id

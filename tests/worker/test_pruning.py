@@ -8,8 +8,9 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from support.ledger import Raw, eventually
+from support.ledger import Raw
 from support.old_runs import DAY, ended, left, orphans, still_open
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id

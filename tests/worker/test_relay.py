@@ -11,9 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.ledger import Raw, eventually
+from support.ledger import Raw
 from support.outbox import Heap, put, rows, statuses, take
 from support.relay import Stage
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id

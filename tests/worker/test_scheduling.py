@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.door import eventually
 from support.ledger import Raw
 from support.schedules import WEEK, ago, key, keys, move, seconds_ago
 from support.scraping import free_port, scrape
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.model.errors import StoreUnavailable
