@@ -400,7 +400,7 @@ class Slow:
         self.rests.append(seconds)
 
 
-@pytest.mark.parametrize(("per_run", "settles"), [(0.000001, 100), (0.00006, 40), (0.01, 20)])
+@pytest.mark.parametrize(("per_run", "settles"), [(0.000001, 100), (0.00003, 40), (0.01, 20)])
 async def test_batches_grow_on_a_quick_database_and_shrink_on_a_slow_one(
     ledger: Ledger, raw: Raw, monkeypatch: pytest.MonkeyPatch, per_run: float, settles: int
 ) -> None:
