@@ -14,8 +14,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from support import door
 from support.ledger import Raw
+from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
@@ -32,12 +32,12 @@ def raw(app: swf.App, url: str) -> Iterator[Raw]:
     connection.close()
 
 
-async def eventually(told: Callable[[], Awaitable[Explanation]], reason: Reason) -> Explanation:
+async def explained_by(told: Callable[[], Awaitable[Explanation]], reason: Reason) -> Explanation:
     async def reached() -> Explanation | None:
         one = await told()
         return one if one.reason is reason else None
 
-    found: Explanation = await door.eventually(reached, f"the reason is {reason}", 20)
+    found: Explanation = await eventually(reached, f"the reason is {reason}", 20)
     return found
 
 
@@ -69,7 +69,7 @@ async def test_a_run_that_waits_for_a_child_is_explained_down_to_the_signal(app:
             found = await app.explanation(handle.id)
             return list(found.walk())[-1]
 
-        await eventually(at_the_leaf, Reason.WAITING_FOR_SIGNAL)
+        await explained_by(at_the_leaf, Reason.WAITING_FOR_SIGNAL)
         told = await app.explanation(handle.id)
     assert [one.reason for one in told.walk()] == [
         Reason.WAITING_FOR_CHILD,
@@ -100,7 +100,7 @@ async def test_a_running_run_tells_its_worker_its_attempt_and_its_last_step(app:
     async with app.worker(name="crew", drain=0):
         handle = await app.trigger(steps)
         assert await asyncio.to_thread(here.wait, 20)
-        told = await eventually(lambda: app.explanation(handle.id), Reason.RUNNING)
+        told = await explained_by(lambda: app.explanation(handle.id), Reason.RUNNING)
         assert " is running on crew@" in told.sentence
         assert ", attempt 1 of 3, after step charge; its lease lasts until " in told.sentence
         assert len(values(told, "heartbeat")) == 1
@@ -119,9 +119,9 @@ async def test_a_run_that_waits_for_two_things_names_both_and_a_signal_gives_the
 
     async with app.worker():
         handle = await app.trigger(both)
-        told = await eventually(lambda: app.explanation(handle.id), Reason.WAITING_FOR_SIGNAL)
+        told = await explained_by(lambda: app.explanation(handle.id), Reason.WAITING_FOR_SIGNAL)
         (child,) = told.children
-        await eventually(lambda: app.explanation(child.run_id), Reason.SLEEPING)
+        await explained_by(lambda: app.explanation(child.run_id), Reason.SLEEPING)
         told = await app.explanation(handle.id)
     assert told.reason is Reason.WAITING_FOR_SIGNAL
     assert f"child run {child.run_id} (t.below.v1), which is paused and waits for 20" in told.sentence
@@ -145,7 +145,7 @@ async def test_a_step_that_will_be_tried_again_tells_its_error(app: swf.App) -> 
 
     async with app.worker():
         handle = await app.trigger(again)
-        told = await eventually(lambda: app.explanation(handle.id), Reason.WAITING_FOR_RETRY)
+        told = await explained_by(lambda: app.explanation(handle.id), Reason.WAITING_FOR_RETRY)
     assert "waits for the next attempt of step pay at " in told.sentence
     assert "the bank is closed" in told.sentence
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from support import door
 from support.ledger import Raw
 from support.waiting import eventually
 
@@ -45,7 +44,7 @@ async def in_status(app: swf.App, run_id: UUID, status: Status) -> None:
     async def reached() -> bool:
         return (await app.get(run_id)).status is status
 
-    await door.eventually(reached, f"the run is {status}", 30)
+    await eventually(reached, f"the run is {status}", 30)
 
 
 async def test_waits_that_were_given_up_are_not_told_and_the_real_one_is(app: swf.App, raw: Raw) -> None:
@@ -93,7 +92,7 @@ async def test_a_caught_failure_of_a_sibling_leaves_no_wait_behind_in_the_senten
             one = await app.explanation(handle.id)
             return one if one.reason is Reason.SLEEPING else None
 
-        told = await door.eventually(sleeping, "it sleeps", 30)
+        told = await eventually(sleeping, "it sleeps", 30)
     assert "left" not in told.sentence
     assert not any("left" in value for value in values(told, "waits for"))
 

@@ -22,7 +22,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
-from support import door
 from support.door import run_python, start_python
 from support.ledger import Raw
 from support.waiting import eventually, until
@@ -108,7 +107,7 @@ async def until_paused(handle: swf.RunHandle[Any]) -> None:
     async def is_paused() -> bool:
         return (await handle.get()).status is Status.PAUSED
 
-    await door.eventually(is_paused, "it is paused")
+    await eventually(is_paused, "it is paused")
 
 
 def order(app: swf.App, seen: Callable[[str], object] = lambda _: None) -> swf.Workflow[None, str]:
