@@ -16,7 +16,7 @@ import pytest
 from support.ledger import Raw
 from support.postgres import Server, launch
 from support.recycled import Recycled
-from support.sound import raw_sound, sound, sound_url, well  # noqa: F401 - fixtures for everybody
+from support.sound import migrate, raw_sound, sound, sound_url, well  # noqa: F401 - fixtures for everybody
 
 from simpleworkflow.store import Ledger, open_ledger
 
@@ -27,14 +27,8 @@ BACKENDS = ("sqlite", "postgres")
 def postgres() -> Iterator[Server]:
     with launch() as server:
         server.create_database("template_swf")
-        asyncio.run(_migrate(server.url("template_swf")))
+        asyncio.run(migrate(server.url("template_swf")))
         yield server
-
-
-async def _migrate(url: str) -> None:
-    ledger = open_ledger(url)
-    await ledger.migrate_up()
-    await ledger.close()
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +51,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("template") / "template.db"
-    asyncio.run(_migrate(str(file)))
+    asyncio.run(migrate(str(file)))
     return file
 
 

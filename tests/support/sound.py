@@ -24,11 +24,11 @@ _serial = itertools.count()
 def sound() -> Iterator[Server]:
     with launch(durable=True, settings={"max_prepared_transactions": "4", "max_wal_senders": "4"}) as server:
         server.create_database("template_sound")
-        asyncio.run(_migrate(server.url("template_sound")))
+        asyncio.run(migrate(server.url("template_sound")))
         yield server
 
 
-async def _migrate(url: str) -> None:
+async def migrate(url: str) -> None:
     ledger = open_ledger(url)
     await ledger.migrate_up()
     await ledger.close()
@@ -56,5 +56,5 @@ def well(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if backend == "postgres":
         return str(request.getfixturevalue("sound_url"))
     url = str(tmp_path / "well.db")
-    asyncio.run(_migrate(url))
+    asyncio.run(migrate(url))
     return url

@@ -30,7 +30,7 @@ from ..model.records import Created, NewRun
 from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
 from ..runtime.hints import Hint, Hinter
 from ..runtime.stage import Stage
-from ..runtime.tasks import CURRENT
+from ..runtime.tasks import CURRENT, is_being_cancelled
 from ..store import Ledger, open_ledger
 from ..store.migrate import Applied, Migration
 from ..store.operations import runs
@@ -105,7 +105,7 @@ class Engine:
         try:
             return await asyncio.wrap_future(inside)
         except asyncio.CancelledError:
-            if self._closed and not _is_being_cancelled():
+            if self._closed and not is_being_cancelled():
                 raise StoreUnavailable(CLOSED) from None
             raise
 
@@ -295,11 +295,6 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _weight(new: NewRun) -> int:

@@ -87,6 +87,12 @@ def failed_beside(error: BaseException, escaped: list[tuple[int, int, Exception]
     return [one for _, end, one in escaped if births and end > min(births)]
 
 
+def is_being_cancelled() -> bool:
+    """Whether the calling task itself was cancelled; a CancelledError may also come from something inside it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """For threads: (value, error), since a future refuses to hold some errors and waits for ever instead."""
     try:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..model.errors import InvalidPolicy, PermanentError, RetryAfter
+from ..runtime.tasks import is_being_cancelled
 from ..store.url import mask_text
 from .by_run import deliver_by_run
 from .protocol import CloudEvent, Refusal
@@ -56,8 +57,7 @@ class CallingSink:
             if inspect.isawaitable(answer):
                 await answer
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_being_cancelled():
                 raise
             return Refusal("CancelledError: something inside the function was cancelled")
         except (Exception, SystemExit) as error:

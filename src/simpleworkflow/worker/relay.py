@@ -30,6 +30,7 @@ from contextlib import suppress
 from ..clock import EPOCH, monotonic
 from ..model.errors import StoreUnavailable
 from ..model.outbox import Delivery, Marks, Offered, Refused
+from ..runtime.tasks import is_being_cancelled
 from ..sinks.calling import refusal_of
 from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
@@ -220,7 +221,7 @@ class Relay:
                 events = [self._cloud_event(event) for event in offered]
                 answers = checked(await self._sink.publish(events), len(events))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if isinstance(error, SinkGone) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+            if isinstance(error, SinkGone) or (isinstance(error, asyncio.CancelledError) and is_being_cancelled()):
                 raise
             late = f"no answer within {self._options.timeout:g} seconds"
             return self._blame(offered, late if limit.expired() else refusal_of(error).reason)
@@ -319,9 +320,3 @@ class Relay:
                 break
             await asyncio.sleep(BREATH)
         return deleted
-
-
-def _is_cancelled() -> bool:
-    """We ourselves, and not something inside the sink."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

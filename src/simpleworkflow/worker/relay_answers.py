@@ -17,12 +17,12 @@ from ..clock import monotonic
 from ..model.errors import SimpleWorkflowError
 from ..model.failure import storable
 from ..model.outbox import Delivery, Offered, Refused
+from ..sinks.calling import LONGEST_REASON
 from ..sinks.protocol import Refusal
 from ..store.url import mask_text
 
 log = logging.getLogger("simpleworkflow.relay")
 
-LONGEST_REASON = 500
 TELL_EVERY = 10.0
 """Seconds between two lines about refusals that will be tried again."""
 
