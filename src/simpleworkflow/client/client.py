@@ -7,13 +7,14 @@ once, however often the code runs (inside.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, TypeVar, Unpack, overload
 
 from ..model.duration import Duration
 from ..model.errors import InvalidInput, SimpleWorkflowError
 from ..model.records import Created, NewRun
 from ..runtime import tracing
+from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
 from .asking import check_served
 from .borrowing import create_on
@@ -104,11 +105,17 @@ class Client(Schedules):
         handle = await self.trigger(workflow, input, **options)
         return await handle.result(timeout)
 
-    async def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> list[Created]:
+    def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> Awaitable[list[Created]]:
+        """Plain functions as far as nothing is awaited: this is the hot path of whoever triggers much."""
+        here = workflow_here(self._home)
+        return self._create(new) if here is None and not options else self._accept_with(new, options, here)
+
+    async def _accept_with(
+        self, new: Sequence[NewRun], options: TriggerOptions, here: Execution | None
+    ) -> list[Created]:
         connection, require = options.get("connection"), options.get("require")
         if connection is not None:
             return await self._create(new, connection)
-        here = workflow_here(self._home)
         if require is not None and here is None:
             await check_served(self._engine, new[0].type, require)
         if here is None:
@@ -121,11 +128,12 @@ class Client(Schedules):
         (created,) = await self._create([new])
         return created
 
-    async def _create(self, new: Sequence[NewRun], connection: Any = None) -> list[Created]:
+    def _create(self, new: Sequence[NewRun], connection: Any = None) -> Awaitable[list[Created]]:
         """Now, and not as a child of a workflow: this is where a trace begins, or goes on."""
         traced = tracing.look()
-        if traced is None:
-            return await self._insert(new, connection)
+        return self._insert(new, connection) if traced is None else self._create_traced(traced, new, connection)
+
+    async def _create_traced(self, traced: tracing.Tracing, new: Sequence[NewRun], connection: Any) -> list[Created]:
         with traced.trigger(new[0].type, len(new)) as span:
             made = await self._insert([one._replace(traceparent=span.carried) for one in new], connection)
             span.made(made)

@@ -1,8 +1,8 @@
-"""The engine room of an App: one background thread with an event loop that owns all of its I/O.
+"""The engine room of an App: one background thread with an event loop that owns its I/O.
 
-An App can be called from any loop, any thread and after a fork because none of them ever touches a connection:
-calls hop into this thread and their answers hop back. It starts with the first call and is a daemon, so a program
-that forgets to close its App still ends.
+An App can be called from any loop, any thread and after a fork because none of them ever touches a connection that is
+not its own: calls hop into this thread and their answers hop back. (Loops that trigger much have desks of their own:
+desks.py.) It starts with the first call and is a daemon, so a program that forgets to close its App still ends.
 
 Closing is where threads hang: a call that slips in after the last look would wait for a loop that no longer turns. So
 entering and closing share one gate, whoever is inside gets a moment to finish, and whoever is not done then is told
@@ -16,42 +16,28 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..config import Settings
-from ..model.duration import human
-from ..model.errors import ExecutionStopped, SimpleWorkflowError, StoreBusy, StoreUnavailable
-from ..model.records import Created, NewRun
-from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
+from ..model.errors import ExecutionStopped, StoreUnavailable
+from ..model.records import NewRun
 from ..runtime.hints import Hint, Hinter
 from ..runtime.stage import Stage
 from ..runtime.tasks import CURRENT, is_being_cancelled
 from ..store import Ledger, open_ledger
 from ..store.migrate import Applied, Migration
-from ..store.operations import runs
 from ..store.protocol import Operation
+from .desk import Answer, Desk, in_time
+from .desks import Desks
 from .doorway import Doorway
 from .waiting import Waiters
 
 log = logging.getLogger("simpleworkflow.client")
 
 T = TypeVar("T")
-Answer = Created | SimpleWorkflowError
-INTAKE_BATCH = 500
-INTAKE_SHARE = 16
-"""So many triggers are worth a commit beside another one."""
-BULK_AT_ONCE = 2
-KEYED_BATCH = 100
-PASSAGE = 3
-WAITING_ROOM = 2
-"""How many triggers may try alone, and how many may wait for somebody's lock, at a time: each holds a connection."""
 CLOSE_GRACE = 5.0
-TIMEOUT_GRACE = 1.0
 CLOSED = "this App was closed meanwhile; the next call opens it again"
 
 _forks = 0
@@ -71,24 +57,9 @@ class Engine:
         self._thread = threading.Thread(target=self._serve, name="simpleworkflow-engine", daemon=True)
         self.hinter = Hinter(self.ledger)
         self.waiters = Waiters(self.ledger, settings.poll_every)
-        # Keyed triggers go apart: one key in somebody's open transaction must not hold up the others.
-        self._intake: Batcher[NewRun, Answer] = Sorter(
-            self._intake_flush,
-            flushers=2,
-            line=attrgetter("id"),
-            kind=lambda _: None,
-            flights={None: 2 if self.ledger.has_lateral else 1},
-            limit=INTAKE_BATCH,
-            patient=False,
-            name="intake",
-            weigh=_weight,
-            share=INTAKE_SHARE,
-        )
-        self._keyed = Batcher(self._intake_flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
-        self._doorway: Doorway[NewRun, Answer] = Doorway(self.loop, self._take)
-        self._alone: set[asyncio.Task[None]] = set()
-        self._passage = asyncio.Semaphore(PASSAGE)
-        self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
+        self._desk = Desk(self.loop, self.ledger, self.hinter, settings)
+        self._doorway: Doorway[NewRun, Answer] = Doorway(self.loop, self._desk.take)
+        self._desks = Desks(self._make_desk, self.ledger.has_lateral)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -149,91 +120,18 @@ class Engine:
 
     async def create(self, new: Sequence[NewRun]) -> list[Answer]:
         """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
-        if len(new) == 1:
-            return [await self._create_one(new[0])]
-        return await self.call(lambda: self._create_many(new))
+        if len(new) > 1:
+            return await self.call(lambda: self._desk.create_many(new))
+        here = asyncio.get_running_loop()
+        desk = self._desk if here is self.loop else self._desks.at(here)
+        return [await (self._doorway.enter(new[0]) if desk is None else desk.create(new[0]))]
 
-    async def _create_many(self, new: Sequence[NewRun]) -> list[Answer]:
-        """Two statements at a time: one is prepared here while the other one is being written."""
-        answers: list[Answer] = []
-        under_way: deque[asyncio.Task[Sequence[Answer]]] = deque()
-        try:
-            for chunk in _chunks(new):
-                under_way.append(self.loop.create_task(self._create(chunk, impatient=False)))
-                if len(under_way) == BULK_AT_ONCE:
-                    answers += await under_way.popleft()
-            while under_way:
-                answers += await under_way.popleft()
-        finally:
-            if under_way:  # one has failed: the others are not left behind unheard
-                await asyncio.gather(*under_way, return_exceptions=True)
-        return answers
-
-    async def _create_one(self, new: NewRun) -> Answer:
-        if asyncio.get_running_loop() is not self.loop:
-            return await self._doorway.enter(new)
-        answer: asyncio.Future[Answer] = self.loop.create_future()
-        self._take(new, partial(resolve, answer))
-        return await answer
-
-    def _take(self, new: NewRun, reply: Reply[Answer]) -> None:
-        """With whoever comes at the same time. When somebody's open transaction holds one of their keys, each goes
-        on alone: the innocent get through at the next try, the others wait where they hold up nobody.
-        """
-        deadline = self.loop.time() + self.settings.store_timeout
-
-        def heard(answer: Answer | None, error: Exception | None) -> None:
-            if isinstance(error, StoreBusy):
-                self._alone.add(task := self.loop.create_task(self._answer_alone(new, deadline, reply)))
-                task.add_done_callback(self._alone.discard)
-            else:
-                reply(answer, error)
-
-        (self._intake if new.idempotency_key is None else self._keyed).post(new, heard)
-
-    async def _answer_alone(self, new: NewRun, deadline: float, reply: Reply[Answer]) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                reply(await self._create_alone(new, deadline), None)
-        except (TimeoutError, StoreBusy):
-            what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"run id {new.id}"
-            told = f"somebody's open transaction holds {what}; trigger again to learn what came of it"
-            reply(None, StoreBusy(told))
-        except Exception as error:
-            reply(None, error)
-
-    async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
-        try:
-            async with self._passage:
-                (answer,) = await self._create([new])
-        except StoreBusy:
-            async with self._waiting_room:
-                (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
-        return answer
-
-    async def _intake_flush(self, new: list[NewRun], _: bool) -> Sequence[Answer]:
-        return await self._create(new)
-
-    async def _create(
-        self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
-    ) -> Sequence[Answer]:
-        telling = len(new) == 1 and self.ledger.has_lateral and self.hinter.may_tell_now()
-        operation = runs.create(new, telling=telling)
-        operation.impatient = impatient
-        timeout = self.settings.store_timeout if timeout is None else timeout
-        answers = await self._in_time(self.ledger.run(operation, timeout=timeout))
-        if not telling:
-            self.hinter.tell(Hint.READY)
-        return answers
+    def _make_desk(self, loop: asyncio.AbstractEventLoop) -> Desk:
+        ledger = self.ledger.twin()
+        return Desk(loop, ledger, Hinter(ledger), self.settings)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        """The store keeps its own deadline and knows best what went wrong; this one catches what has none."""
-        try:
-            async with asyncio.timeout(self.settings.store_timeout + TIMEOUT_GRACE):
-                return await work
-        except TimeoutError:
-            limit = human(self.settings.store_timeout)
-            raise StoreUnavailable(f"{self.ledger.url} did not answer within {limit}") from None
+        return await in_time(self.ledger, self.settings, work)
 
     async def tell(self, kind: Hint) -> None:
         async def send() -> None:
@@ -250,6 +148,7 @@ class Engine:
             self._doorway.refuse(StoreUnavailable(CLOSED))
             shut = asyncio.run_coroutine_threadsafe(self._shut(), self.loop)
         try:
+            self._desks.close(StoreUnavailable(CLOSED), CLOSE_GRACE)
             shut.result()
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -295,24 +194,6 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _weight(new: NewRun) -> int:
-    return len(new.payload)
-
-
-def _chunks(new: Sequence[NewRun]) -> Iterator[list[NewRun]]:
-    """In order, each bounded in number and weight."""
-    chunk: list[NewRun] = []
-    weight = 0
-    for one in new:
-        weight += _weight(one)
-        if chunk and (len(chunk) == INTAKE_BATCH or weight > MAX_WEIGHT):
-            yield chunk
-            chunk, weight = [], _weight(one)
-        chunk.append(one)
-    if chunk:
-        yield chunk
 
 
 def _forked() -> None:

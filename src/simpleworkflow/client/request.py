@@ -62,6 +62,8 @@ def target_of(workflow: Workflow[Any, Any] | str) -> Workflow[Any, Any]:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse what no run can have, whatever its input."""
+    if not options:
+        return
     unknown = options.keys() - TriggerOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"trigger has no option {', '.join(sorted(unknown))}")

@@ -107,12 +107,24 @@ class Batcher(Generic[Item, Answer]):
                 self._in_flight += len(batch)
                 try:
                     await self._flush_some(batch)
+                except asyncio.CancelledError:
+                    self._tell_cut_off(batch)
+                    raise
                 finally:
                     self._in_flight -= len(batch)
                     self._landed(batch)
         finally:
             # At once: what is posted from now on needs a new flusher.
             self._busy.discard(asyncio.current_task())
+
+    def _tell_cut_off(self, batch: list[Waiting[Item, Answer]]) -> None:
+        """Whoever stops the tasks of a loop stops flushes, too: callers who were promised an answer get one. What is
+        patient is abandoned by its owner, who knows."""
+        if not self._patient:
+            batch += self._waiting
+            self._waiting.clear()
+            for one in batch:
+                one[1](None, StoreUnavailable("the task that was writing this was cancelled before it had an answer"))
 
     def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """Bounded in number and in weight: a few hundred large payloads would be one enormous statement."""

@@ -1,0 +1,188 @@
+"""Where runs are taken in: triggers that come at the same time, in one event loop, share commits.
+
+A desk belongs to one loop and to the connections of that loop. The engine's own desk serves everybody who hops in;
+a loop that triggers often has one of its own (desks.py), because a hop costs more than a run in a batch.
+
+Keyed triggers go apart: one key in somebody's open transaction must not hold up the others. When it does hold up a
+batch, each of the batch goes on alone: the innocent get through at the next try, the others wait where they hold up
+nobody, until their time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TypeVar
+
+from ..config import Settings
+from ..model.duration import human
+from ..model.errors import SimpleWorkflowError, StoreBusy, StoreUnavailable
+from ..model.records import Created, NewRun
+from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
+from ..runtime.hints import Hint, Hinter
+from ..store import Ledger
+from ..store.operations import runs
+
+T = TypeVar("T")
+Answer = Created | SimpleWorkflowError
+
+BATCH = 500
+SHARE = 16
+"""So many triggers are worth a commit beside another one."""
+BULK_AT_ONCE = 2
+KEYED_BATCH = 100
+PASSAGE = 3
+WAITING_ROOM = 2
+"""How many triggers may try alone, and how many may wait for somebody's lock, at a time: each holds a connection."""
+TIMEOUT_GRACE = 1.0
+
+
+class Desk:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ledger: Ledger, hinter: Hinter, settings: Settings) -> None:
+        self.loop = loop
+        self._ledger = ledger
+        self._hinter = hinter
+        self._settings = settings
+        self._plain: Batcher[NewRun, Answer] = Sorter(
+            self._flush,
+            flushers=2,
+            line=attrgetter("id"),
+            kind=lambda _: None,
+            flights={None: 2 if ledger.has_lateral else 1},
+            limit=BATCH,
+            patient=False,
+            name="intake",
+            weigh=_weight,
+            share=SHARE,
+        )
+        self._keyed = Batcher(self._flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
+        self._alone: set[asyncio.Task[None]] = set()
+        self._passage = asyncio.Semaphore(PASSAGE)
+        self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
+        self._closed: StoreUnavailable | None = None
+        self.keeper: object = None
+        """Whoever closes this desk at the end of its loop."""
+
+    def create(self, new: NewRun) -> asyncio.Future[Answer]:
+        """Durable when the future ends. In the desk's own loop."""
+        if self._closed is not None:
+            raise self._closed
+        answer: asyncio.Future[Answer] = self.loop.create_future()
+        self.take(new, partial(resolve, answer))
+        return answer
+
+    def take(self, new: NewRun, reply: Reply[Answer]) -> None:
+        """The same for whoever would rather be called; with whoever comes at the same time."""
+        heard = partial(self._heard, new, self.loop.time(), reply)
+        (self._plain if new.idempotency_key is None else self._keyed).post(new, heard)
+
+    def _heard(
+        self, new: NewRun, since: float, reply: Reply[Answer], answer: Answer | None, error: Exception | None
+    ) -> None:
+        if not isinstance(error, StoreBusy):
+            reply(answer, error if error is None or self._closed is None else self._closed)
+            return
+        alone = self._answer_alone(new, since + self._settings.store_timeout, reply)
+        self._alone.add(task := self.loop.create_task(alone, context=contextvars.Context()))
+        task.add_done_callback(self._alone.discard)
+
+    async def _answer_alone(self, new: NewRun, deadline: float, reply: Reply[Answer]) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                reply(await self._create_alone(new, deadline), None)
+        except (TimeoutError, StoreBusy):
+            what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"run id {new.id}"
+            told = f"somebody's open transaction holds {what}; trigger again to learn what came of it"
+            reply(None, StoreBusy(told))
+        except Exception as error:
+            reply(None, error)
+        except asyncio.CancelledError:
+            reply(None, self._closed or StoreUnavailable("the loop that wrote this trigger was stopped"))
+            raise
+
+    async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
+        try:
+            async with self._passage:
+                (answer,) = await self._create([new])
+        except StoreBusy:
+            async with self._waiting_room:
+                (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
+        return answer
+
+    async def _flush(self, new: list[NewRun], _: bool) -> Sequence[Answer]:
+        return await self._create(new)
+
+    async def create_many(self, new: Sequence[NewRun]) -> list[Answer]:
+        """Two statements at a time: one is prepared here while the other one is being written."""
+        answers: list[Answer] = []
+        under_way: deque[asyncio.Task[Sequence[Answer]]] = deque()
+        try:
+            for chunk in _chunks(new):
+                under_way.append(self.loop.create_task(self._create(chunk, impatient=False)))
+                if len(under_way) == BULK_AT_ONCE:
+                    answers += await under_way.popleft()
+            while under_way:
+                answers += await under_way.popleft()
+        finally:
+            if under_way:  # one has failed: the others are not left behind unheard
+                await asyncio.gather(*under_way, return_exceptions=True)
+        return answers
+
+    async def _create(
+        self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
+    ) -> Sequence[Answer]:
+        telling = len(new) == 1 and self._ledger.has_lateral and self._hinter.may_tell_now()
+        operation = runs.create(new, telling=telling)
+        operation.impatient = impatient
+        timeout = self._settings.store_timeout if timeout is None else timeout
+        answers = await in_time(self._ledger, self._settings, self._ledger.run(operation, timeout=timeout))
+        if not telling:
+            self._hinter.tell(Hint.READY)
+        return answers
+
+    async def close(self, error: StoreUnavailable, patience: float) -> None:
+        """Nobody comes in any more; who is inside may finish, but not for long, and is told so then. May be called
+        again by whoever cannot know that it was called."""
+        self._closed = self._closed or error
+        for batcher in (self._plain, self._keyed):
+            await batcher.drain(patience)
+            batcher.abandon()
+        late = list(self._alone)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1.0)
+        await self._hinter.stop()
+        await self._ledger.close()
+
+
+async def in_time(ledger: Ledger, settings: Settings, work: Awaitable[T]) -> T:
+    """The store keeps its own deadline and knows best what went wrong; this one catches what has none."""
+    try:
+        async with asyncio.timeout(settings.store_timeout + TIMEOUT_GRACE):
+            return await work
+    except TimeoutError:
+        limit = human(settings.store_timeout)
+        raise StoreUnavailable(f"{ledger.url} did not answer within {limit}") from None
+
+
+def _weight(new: NewRun) -> int:
+    return len(new.payload)
+
+
+def _chunks(new: Sequence[NewRun]) -> Iterator[list[NewRun]]:
+    """In order, each bounded in number and weight."""
+    chunk: list[NewRun] = []
+    weight = 0
+    for one in new:
+        weight += _weight(one)
+        if chunk and (len(chunk) == BATCH or weight > MAX_WEIGHT):
+            yield chunk
+            chunk, weight = [], _weight(one)
+        chunk.append(one)
+    if chunk:
+        yield chunk

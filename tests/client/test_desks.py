@@ -1,0 +1,217 @@
+"""A loop that triggers often has connections of its own; they end with it, and nobody at a desk waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from support.waiting import eventually, until
+
+import simpleworkflow as swf
+from simpleworkflow.client import engine as engine_module
+from simpleworkflow.client.desks import WORTH_IT
+from simpleworkflow.client.doorway import Doorway
+
+ENOUGH = WORTH_IT + 5
+
+
+@pytest.fixture
+def plain_app(postgres_url: str) -> Iterator[swf.App]:
+    app = swf.App(postgres_url, settings=swf.Settings(store_timeout=8))
+    yield app
+    app.sync.close()
+
+
+@pytest.fixture
+async def app(postgres_url: str) -> AsyncIterator[swf.App]:
+    app = swf.App(postgres_url, settings=swf.Settings(store_timeout=8))
+    yield app
+    await app.close()
+
+
+async def settle(app: swf.App) -> None:
+    """So many triggers that this loop has a desk."""
+    for n in range(ENOUGH):
+        await app.trigger("t.desk.v1", n)
+
+
+def desks_of(app: swf.App) -> dict[asyncio.AbstractEventLoop, Any]:
+    return app._engine._desks._desks
+
+
+def connections(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as looking:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
+        row = looking.execute(asked, ("simpleworkflow",)).fetchone()
+    return int(row[0]) if row else 0
+
+
+async def test_a_loop_that_triggers_often_crosses_into_no_other_thread(
+    app: swf.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await settle(app)
+
+    def shut(*_: Any) -> Any:
+        raise AssertionError("nobody should have to hop any more")
+
+    monkeypatch.setattr(Doorway, "enter", shut)
+    handles = await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(100)))
+    keyed = await app.trigger("t.desk.v1", 1, idempotency_key="one")
+    again = await app.trigger("t.desk.v1", 1, idempotency_key="one")
+    assert len({handle.id for handle in handles}) == 100
+    assert (keyed.is_new, again.is_new, again.id) == (True, False, keyed.id)
+    assert sum(count.runs for count in await app.counts()) == ENOUGH + 101
+
+
+async def test_triggers_of_a_desk_wake_idle_workers(app: swf.App) -> None:
+    @app.workflow("t.double.v1")
+    async def double(ctx: swf.Context, n: int) -> int:
+        return 2 * n
+
+    app.settings = swf.Settings(poll_every=60)
+    async with app.worker():
+        for n in range(ENOUGH + 20):
+            assert await app.run(double, n, timeout=20) == 2 * n
+    assert len(desks_of(app)) == 1
+
+
+def test_loops_that_come_and_go_get_no_desk(plain_app: swf.App, postgres_url: str) -> None:
+    for n in range(WORTH_IT + 5):
+        asyncio.run(_one(plain_app, n))
+    assert desks_of(plain_app) == {}
+    assert len(plain_app._engine._desks._calls) <= 1, "loops that are gone are forgotten"
+
+
+async def _one(app: swf.App, n: int) -> None:
+    await app.trigger("t.desk.v1", n)
+
+
+def test_the_end_of_a_loop_closes_its_connections(plain_app: swf.App, postgres_url: str) -> None:
+    async def work() -> None:
+        await settle(plain_app)
+        assert len(desks_of(plain_app)) == 1
+        assert connections(postgres_url) > len(engines_own)
+
+    plain_app.sync.trigger("t.desk.v1", 0)
+    engines_own: list[Any] = plain_app._engine.ledger._driver._idle  # type: ignore[attr-defined]
+    for _ in range(3):
+        asyncio.run(work())
+        assert desks_of(plain_app) == {}
+        until(lambda: connections(postgres_url) == len(engines_own), "only the engine's connections are left")
+
+
+def test_a_loop_that_is_closed_without_ceremony_is_forgotten(plain_app: swf.App) -> None:
+    for _ in range(2):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(settle(plain_app))
+        loop.close()
+    asyncio.run(settle(plain_app))
+    assert desks_of(plain_app) == {}
+    assert sum(count.runs for count in plain_app.sync.counts()) == 3 * ENOUGH
+
+
+def test_two_loops_have_two_desks(plain_app: swf.App) -> None:
+    together = threading.Barrier(2)
+
+    async def work() -> None:
+        await settle(plain_app)
+        together.wait(20)
+        assert len(desks_of(plain_app)) == 2
+        await asyncio.gather(*(plain_app.trigger("t.desk.v1", n) for n in range(50)))
+        together.wait(20)
+
+    threads = [threading.Thread(target=asyncio.run, args=(work(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sum(count.runs for count in plain_app.sync.counts()) == 2 * (ENOUGH + 50)
+
+
+async def test_closing_tells_whoever_still_waits_at_a_desk(
+    app: swf.App, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "CLOSE_GRACE", 0.2)
+    await settle(app)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
+        waiting = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(3)]
+        await asyncio.sleep(0.05)
+        await app.close()
+        told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert [type(error) for error in told] == [swf.StoreUnavailable] * 3
+    assert all("closed meanwhile" in str(error) for error in told)
+    assert (await app.trigger("t.desk.v1", 1)).is_new, "the next call opens it again"
+
+
+async def test_closing_lets_whoever_is_at_a_desk_finish(app: swf.App, postgres_url: str) -> None:
+    await settle(app)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
+        waiting = asyncio.create_task(app.trigger("t.desk.v1", 1))
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(app.close())
+        await asyncio.sleep(0.05)
+        other.commit()
+    assert (await waiting).is_new
+    await closing
+
+
+async def test_a_loop_that_closes_the_app_by_blocking_itself_does_not_hang(app: swf.App, postgres_url: str) -> None:
+    await settle(app)
+    app.sync.close()  # the loop cannot turn meanwhile
+    await eventually(lambda: connections(postgres_url) == 0)
+    assert (await app.trigger("t.desk.v1", 1)).is_new
+
+
+async def test_whoever_stops_all_tasks_of_a_loop_leaves_no_caller_waiting(app: swf.App, postgres_url: str) -> None:
+    await settle(app)
+    with psycopg.connect(postgres_url) as other:
+        other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
+        callers = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(40)]
+        await asyncio.sleep(0.05)
+        for task in asyncio.all_tasks() - {asyncio.current_task(), *callers}:
+            task.cancel()
+        told = await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), 5)
+    assert {type(error) for error in told} == {swf.StoreUnavailable}
+    assert (await app.trigger("t.desk.v1", 1)).is_new
+
+
+def test_a_loop_with_tasks_of_its_own_making_gets_no_desk(plain_app: swf.App) -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(lambda loop, coro: asyncio.Task(coro, loop=loop))  # knows nothing of contexts
+        await settle(plain_app)
+        assert desks_of(plain_app) == {}
+
+    asyncio.run(work())
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+async def test_a_child_that_is_forked_at_a_desk_has_connections_of_its_own(app: swf.App) -> None:
+    await settle(app)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            app.sync.trigger("t.desk.v1", "child")
+            app.sync.close()
+            code = 0
+        finally:
+            os._exit(code)
+    await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(20)))
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert sum(count.runs for count in await app.counts()) == ENOUGH + 21
+
+
+async def test_one_writer_needs_no_desks(tmp_path: Any) -> None:
+    app = swf.App(str(tmp_path / "one.db"))
+    await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(ENOUGH)))
+    assert desks_of(app) == {}
+    await app.close()
