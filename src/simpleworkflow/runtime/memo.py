@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -49,7 +49,7 @@ def durable(method: Callable[Concatenate[M, P], Coro[T]]) -> Callable[Concatenat
 
     @functools.wraps(method)
     def call(self: M, /, *args: P.args, **kwargs: P.kwargs) -> Coro[T]:
-        return self.refuse() if self.is_refused else method(self, *args, **kwargs)
+        return method(self, *args, **kwargs) if self._stage.reason is None else self.refuse()
 
     return call
 
@@ -78,8 +78,14 @@ class Memo:
     def _enter(self) -> Branch:
         """The branch of the caller, or a sentence that says why there is none."""
         stage, branch = self._stage, BRANCH.get()
-        here = threading.get_ident() in stage.threads and IN_STEP.get() is None and not stage.is_over
-        if here and branch is not None and branch.root is stage.trunk and not branch.unordered:
+        if (
+            branch is not None
+            and (branch is stage.trunk or branch.root is stage.trunk)
+            and not branch.unordered
+            and IN_STEP.get() is None
+            and get_ident() in stage.threads
+            and not stage.is_over
+        ):
             return branch
         raise self._why_not(branch)
 
@@ -88,7 +94,7 @@ class Memo:
             return InvalidWorkflow(f"run {self._stage.lease.id} has ended; its ctx cannot be used any more")
         if self._stage.is_over:
             return ExecutionStopped()
-        if threading.get_ident() not in self._stage.threads:
+        if get_ident() not in self._stage.threads:
             return InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
         if IN_STEP.get() is not None:
             told = "a durable call inside a step: a step is one piece; call it from the workflow itself"
@@ -133,10 +139,11 @@ class Memo:
 
     async def _write(self, record: Record) -> None:
         """Returns when the record is durable; never when the run is no longer ours, or the race is lost."""
-        if self._is_beaten(record.step_id):
-            await self._never()
-        if self._tickets and record.status in FINISHED:
-            record = self._claim(record)
+        if self._has_raced:
+            if self._is_beaten(record.step_id):
+                await self._never()
+            if self._tickets and record.status in FINISHED:
+                record = self._claim(record)
         stage = self._stage
         stage.begin_work()
         try:

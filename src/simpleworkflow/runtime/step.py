@@ -113,6 +113,11 @@ class Call:
     what: str
     """What its output is called in messages."""
 
+    @property
+    def is_simple(self) -> bool:
+        """Nothing but awaiting it."""
+        return self.is_async and self.options.timeout is None
+
 
 def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
     """(what to call, its positional arguments) from `ctx.step(fn, *args)` or `ctx.step("name", fn, *args)`."""

@@ -122,8 +122,8 @@ class Steps(Memo):
         await self._pass_time(step_id, delay, record=None, is_known=True)
 
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
-        stage, limited = self._stage, call.options.timeout is not None
-        if self._is_beaten(step_id):
+        stage = self._stage
+        if self._has_raced and self._is_beaten(step_id):
             await self._never()
         if not stage.services.is_fresh(stage.lease):
             await stage.confirm()
@@ -131,20 +131,28 @@ class Steps(Memo):
         mark = IN_STEP.set(body)
         stage.bodies.add(body)
         stage.begin_work()
+        try:
+            if call.is_simple and tracing.on is None:
+                return await call.function(*args, **kwargs)
+            return await self._any_body(call, args, kwargs, body)
+        finally:
+            body.is_over = True
+            stage.bodies.discard(body)
+            stage.end_work()
+            IN_STEP.reset(mark)
+
+    async def _any_body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], body: Body) -> Any:
+        """In a thread, in time, with a span: whatever it takes."""
+        stage, limited = self._stage, call.options.timeout is not None
         stage.limited += limited
         try:
             with UNTRACED if tracing.on is None else tracing.on.step(body):
                 if call.is_async:
-                    work = call.function(*args, **kwargs)
-                    return await (self._in_time(call, work) if limited else work)
-                value = await self._thread_body(call, args, kwargs, step_id)
+                    return await self._in_time(call, call.function(*args, **kwargs))
+                value = await self._thread_body(call, args, kwargs, body.step_id)
                 return await self._in_time(call, value) if inspect.isawaitable(value) else value
         finally:
-            body.is_over = True
-            stage.bodies.discard(body)
             stage.limited -= limited
-            stage.end_work()
-            IN_STEP.reset(mark)
 
     async def _thread_body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         """A thread cannot be stopped: one that ran out of time is waited for before the step is tried again."""

@@ -115,9 +115,10 @@ class Worker:
 
     async def _work(self) -> None:
         if self._process_ends:
-            # The process is ours: what is loaded stays loaded, and need not be looked through at every collection.
+            # The process is ours: what is loaded need not be looked through again and again; runs leave few circles.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(10_000, *gc.get_threshold()[1:])
         loop = asyncio.get_running_loop()
         install_task_factory(loop)
         self._loop = loop

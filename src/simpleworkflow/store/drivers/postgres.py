@@ -138,6 +138,9 @@ class PostgresDriver:
 
     async def _slot(self, deadline: float) -> None:
         """Wait for a free connection, but not for longer than the caller will."""
+        if not self._slots.locked():
+            await self._slots.acquire()  # at once
+            return
         try:
             async with asyncio.timeout(max(deadline - monotonic(), 0.05)):
                 await self._slots.acquire()
