@@ -31,6 +31,7 @@ ORDER = (
     "steps",
     "triggers",
     "latency",
+    "anatomy",
     "ceiling",
     "claims",
     "wal",

@@ -14,7 +14,7 @@ from ground import Ground
 from judging import OURS, Bar, Finding
 from peers.driving import STEPS, best, finding, rounds
 
-WORKFLOWS = {OURS: 3_000, "absurd": 400, "pgqrs": 500, "dbos": 90}
+WORKFLOWS = {OURS: 8_000, "absurd": 400, "pgqrs": 500, "dbos": 90}
 QUICK_WORKFLOWS = {OURS: 500, "absurd": 60, "pgqrs": 80, "dbos": 15}
 OTHERS = ("absurd", "pgqrs")
 

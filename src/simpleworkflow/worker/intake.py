@@ -86,7 +86,8 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._claiming: asyncio.Task[list[Lease]] | None = None
+        self._patience: asyncio.Timeout | None = None
+        """With the claim under way, if there is one."""
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[Lease] = deque()
@@ -115,10 +116,10 @@ class Intake:
 
     def stop(self) -> None:
         """Claim nothing more; a claim that the database does not answer must not hold up the stop."""
+        if self._patience is not None and not self._stopping:
+            self._patience.reschedule(self._loop.time() + CLAIM_GRACE)
         self._stopping = True
         self._wake.set()
-        if self._claiming is not None:
-            self._loop.call_later(CLAIM_GRACE, self._claiming.cancel)
 
     async def run(self) -> None:
         """Take runs in until stopped."""
@@ -133,14 +134,13 @@ class Intake:
             if free > 0:
                 sent = monotonic()
                 self._holdings.claiming = True
-                self._claiming = self._loop.create_task(self._claim(free))
-                await asyncio.wait({self._claiming})
-                taken = [] if self._claiming.cancelled() else self._claiming.result()
+                taken = await self._claim_until_stopped(free)
                 self._receive(taken, sent)
                 self._holdings.claiming = False
             elif self._meter is not None and not self._lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
+                await asyncio.sleep(0)  # what was taken starts first
                 continue
             if len(taken) < free or free <= 0:
                 pause = min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK)
@@ -233,6 +233,16 @@ class Intake:
         elif at_once:
             self._quick_types.add(lease.type)
         return rest
+
+    async def _claim_until_stopped(self, free: int) -> list[Lease]:
+        """Not in a task of its own: that is three turns of the loop, which is much for a worker woken from its rest."""
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                return await self._claim(free)
+        except TimeoutError:
+            return []
+        finally:
+            self._patience = None
 
     async def _claim(self, free: int) -> list[Lease]:
         began = monotonic()
