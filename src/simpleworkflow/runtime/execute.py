@@ -241,15 +241,16 @@ class Execution(Stage):
         """What will be executed again is handed over when all of its code has stopped; an end is written at once."""
         if self._deadline is not None:
             self._deadline.cancel()
-        alive = not all(work.done() for work in self._beside())
-        if alive and waited == 0.0 and self.reason is None:
-            self._cancel_all(0.0)  # what the code left behind ends with it
-        goes_on = isinstance(ending, Pause) or (ending is not None and not ending.status.is_terminal)
-        if not (alive and goes_on):
+        beside = self._beside()
+        if not beside or all(work.done() for work in beside):
             self._end(self._pause() if isinstance(ending, Pause) else ending)
-        if not alive:
             self._code_over()
-        elif not self._abandoned:
+            return
+        if waited == 0.0 and self.reason is None:
+            self._cancel_all(0.0)  # what the code left behind ends with it
+        if not isinstance(ending, Pause) and (ending is None or ending.status.is_terminal):
+            self._end(ending)
+        if not self._abandoned:
             pause = min(max(waited, 0.002), 0.1)
             ending = None if self.reason is Stop.LOST else ending
             self._loop.call_later(pause, self._close, ending, waited + pause, context=contextvars.Context())
@@ -275,7 +276,12 @@ class Execution(Stage):
             replays = len(self.history.steps)
             self._span = tracing.on.execution(self.lease, worker=self.services.worker, replays=replays)
         try:
-            result = await self._call(self.workflow.arguments(self.lease.payload))
+            value, handler = self.workflow.arguments(self.lease.payload), self.workflow.handler
+            assert handler is not None
+            if self.workflow.is_async:
+                result = await handler(Context(self), *value)
+            else:
+                result = await self._call_in_a_thread(handler, value)
             if self._is_void:
                 return self._stopped_ending()
             output = self.workflow.encode_output(result, limit=self.services.max_payload)
@@ -291,11 +297,7 @@ class Execution(Stage):
                 return self._stopped_ending()
             return self._failed(error)
 
-    async def _call(self, value: tuple[Any, ...]) -> Any:
-        handler = self.workflow.handler
-        assert handler is not None
-        if self.workflow.is_async:
-            return await handler(Context(self), *value)
+    async def _call_in_a_thread(self, handler: Callable[..., Any], value: tuple[Any, ...]) -> Any:
         context = contextvars.copy_context()
 
         def work() -> Any:

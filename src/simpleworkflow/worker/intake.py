@@ -219,7 +219,10 @@ class Intake:
 
     def _start_or_give_back(self, lease: Lease) -> Rest:
         history = self._histories.pop(lease.id, None)
-        at_once = not lease.is_suspect and lease.type not in self._waiting_types and self._claimer.is_async(lease.type)
+        type = lease.type
+        at_once = not lease.is_suspect and (
+            type in self._quick_types or (type not in self._waiting_types and self._claimer.is_async(type))
+        )
         # A blocked loop, a slow database: others may have it by now.
         is_late = not self._holdings.is_fresh(lease)
         if is_late or self._stopping or not (at_once or lease.is_suspect or self._slots.free > 0):
@@ -228,10 +231,10 @@ class Intake:
         self._started += 1
         rest = self._start(lease, history, at_once)
         if rest is not None:
-            self._waiting_types.add(lease.type)
-            self._quick_types.discard(lease.type)
+            self._waiting_types.add(type)
+            self._quick_types.discard(type)
         elif at_once:
-            self._quick_types.add(lease.type)
+            self._quick_types.add(type)
         return rest
 
     async def _claim_until_stopped(self, free: int) -> list[Lease]:

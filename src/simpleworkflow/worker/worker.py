@@ -119,9 +119,8 @@ class Worker:
             gc.collect()
             gc.freeze()
             gc.set_threshold(10_000, *gc.get_threshold()[1:])
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         install_task_factory(loop)
-        self._loop = loop
         threads = self._settings.concurrency
         self._threads = DaemonThreads(threads, "simpleworkflow-run")
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
@@ -248,8 +247,10 @@ class Worker:
     def _settled(
         self, lease: Lease, ending: Ending | Pause, started: float, outcome: Outcome | None, error: Exception | None
     ) -> None:
-        refused_end = isinstance(ending, Ending) and ending.move in {"fail", "release"}
-        if error is not None and not refused_end:
+        if outcome is Outcome.DONE:
+            self._holdings.remove(lease)
+            return
+        if error is not None and not (isinstance(ending, Ending) and ending.move in {"fail", "release"}):
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
             log.error("the ending of run %s was refused: %s", lease.id, error, extra=self._about(lease))
             as_json, line = failure.describe(error)
@@ -258,8 +259,7 @@ class Worker:
             )
             return
         if outcome is Outcome.WOKEN:
-            going = self._loop.create_task(self._go_on(lease, started))
-            self._going.add(going)
+            self._going.add(going := self._loop.create_task(self._go_on(lease, started)))
             going.add_done_callback(self._going.discard)
             return
         self._holdings.remove(lease)
