@@ -16,6 +16,7 @@ import simpleworkflow as swf
 from simpleworkflow.client import engine as engine_module
 from simpleworkflow.client.desks import WORTH_IT
 from simpleworkflow.client.doorway import Doorway
+from simpleworkflow.runtime.hints import Hint, Hinter
 
 ENOUGH = WORTH_IT + 5
 
@@ -109,6 +110,7 @@ def test_a_loop_that_is_closed_without_ceremony_is_forgotten(plain_app: swf.App)
     for _ in range(2):
         loop = asyncio.new_event_loop()
         loop.run_until_complete(settle(plain_app))
+        loop.run_until_complete(eventually(lambda: not ours("hints")))  # asyncio would complain of a pending task
         loop.close()
     asyncio.run(settle(plain_app))
     assert desks_of(plain_app) == {}
@@ -180,6 +182,101 @@ async def test_whoever_stops_all_tasks_of_a_loop_leaves_no_caller_waiting(app: s
         told = await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), 5)
     assert {type(error) for error in told} == {swf.StoreUnavailable}
     assert (await app.trigger("t.desk.v1", 1)).is_new
+
+
+def ours(name: str) -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == f"simpleworkflow-{name}"]
+
+
+async def test_a_flush_that_is_cancelled_before_its_first_step_is_done_by_another(app: swf.App) -> None:
+    await settle(app)
+    callers = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(3)]
+    while not ours("intake"):
+        await asyncio.sleep(0)
+    for task in ours("intake"):
+        task.cancel()
+    handles = await asyncio.wait_for(asyncio.gather(*callers), 5)
+    assert all(handle.is_new for handle in handles)
+
+
+def test_what_is_triggered_while_a_program_cleans_up_still_gets_through(plain_app: swf.App) -> None:
+    done: list[int] = []
+
+    async def polite(n: int) -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            await plain_app.trigger("t.cleanup.v1", n)
+            done.append(n)
+            raise
+
+    async def busy(n: int) -> None:
+        while True:
+            await plain_app.trigger("t.desk.v1", n)
+
+    async def work() -> None:
+        await settle(plain_app)
+        tasks = [asyncio.create_task(polite(n)) for n in range(10)]
+        tasks += [asyncio.create_task(busy(n)) for n in range(30)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in tasks)
+
+    for _ in range(3):
+        done.clear()
+        asyncio.run(work())  # cancels all of them
+        assert sorted(done) == list(range(10))
+
+
+async def test_a_keyed_caller_is_told_when_its_lonely_try_never_begins(app: swf.App, postgres_url: str) -> None:
+    await settle(app)
+    (desk,) = desks_of(app).values()
+    with psycopg.connect(postgres_url) as other:
+        other.execute(
+            "INSERT INTO workflow.workflow_run (type, payload, idempotency_key) VALUES ('t.desk.v1', '1', 'k')"
+        )
+        caller = asyncio.create_task(app.trigger("t.desk.v1", 1, idempotency_key="k"))
+        while not desk._alone:
+            await asyncio.sleep(0)
+        for task in list(desk._alone):
+            task.cancel()
+        with pytest.raises(swf.StoreUnavailable):
+            await asyncio.wait_for(caller, 5)
+
+
+class Told:
+    """A ledger that only takes hints, slowly if told to."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    async def hint(self, kind: str) -> None:
+        await asyncio.sleep(0)
+        self.kinds.append(kind)
+
+
+async def test_a_hinter_whose_sender_is_cancelled_hints_again() -> None:
+    told = Told()
+    hinter = Hinter(told)  # type: ignore[arg-type]
+    hinter.tell(Hint.READY)
+    for task in ours("hints"):
+        task.cancel()  # before its first step
+    await asyncio.sleep(0)
+    hinter.tell(Hint.FINISHED)
+    await eventually(lambda: set(told.kinds) == {"ready", "finished"})
+    await hinter.stop()
+
+
+async def test_the_last_hints_go_out_before_a_hinter_stops() -> None:
+    told = Told()
+    hinter = Hinter(told)  # type: ignore[arg-type]
+    hinter.tell(Hint.READY)
+    await eventually(lambda: told.kinds == ["ready"])
+    hinter.tell(Hint.FINISHED)  # waits for the sender's pause to end
+    for task in ours("hints"):
+        task.cancel()
+    await asyncio.sleep(0)
+    await hinter.stop()
+    assert told.kinds == ["ready", "finished"]
 
 
 def test_a_loop_with_tasks_of_its_own_making_gets_no_desk(plain_app: swf.App) -> None:

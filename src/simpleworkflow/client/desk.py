@@ -88,7 +88,13 @@ class Desk:
             return
         alone = self._answer_alone(new, since + self._settings.store_timeout, reply)
         self._alone.add(task := self.loop.create_task(alone, context=contextvars.Context()))
-        task.add_done_callback(self._alone.discard)
+        task.add_done_callback(partial(self._alone_over, reply))
+
+    def _alone_over(self, reply: Reply[Answer], task: asyncio.Task[None]) -> None:
+        """Told here, not in the task: one that is cancelled before its first step tells nobody."""
+        self._alone.discard(task)
+        if task.cancelled():
+            reply(None, self._closed or StoreUnavailable("the loop that wrote this trigger was stopped"))
 
     async def _answer_alone(self, new: NewRun, deadline: float, reply: Reply[Answer]) -> None:
         try:
@@ -100,9 +106,6 @@ class Desk:
             reply(None, StoreBusy(told))
         except Exception as error:
             reply(None, error)
-        except asyncio.CancelledError:
-            reply(None, self._closed or StoreUnavailable("the loop that wrote this trigger was stopped"))
-            raise
 
     async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
         try:
@@ -151,6 +154,7 @@ class Desk:
         for batcher in (self._plain, self._keyed):
             await batcher.drain(patience)
             batcher.abandon()
+            await batcher.drain(1.0)
         late = list(self._alone)
         for task in late:
             task.cancel()

@@ -56,7 +56,8 @@ class Desks:
         try:
             yield
         finally:
-            self._desks.pop(desk.loop, None)
+            with self._guard:
+                self._desks.pop(desk.loop, None)
             await desk.close(StoreUnavailable(LOOP_ENDS), patience=0.0)
 
     def close(self, error: StoreUnavailable, patience: float) -> None:

@@ -17,7 +17,7 @@ import contextvars
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -62,6 +62,7 @@ class Batcher(Generic[Item, Answer]):
         self._waiting: deque[Waiting[Item, Answer]] = deque()
         self._busy: set[asyncio.Task[None]] = set()
         self._in_flight = 0
+        self._abandoned = False
 
     @property
     def backlog(self) -> int:
@@ -78,12 +79,25 @@ class Batcher(Generic[Item, Answer]):
         kind = self._kind(item)
         self._waiting.append((item, reply, kind))
         if len(self._busy) < self._flushers and self._is_enough(kind):
-            # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
-            flusher = asyncio.get_running_loop().create_task(
-                self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()
-            )
-            self._busy.add(flusher)
-            flusher.add_done_callback(self._busy.discard)
+            self._begin()
+
+    def _begin(self) -> None:
+        # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
+        flusher = asyncio.get_running_loop().create_task(
+            self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()
+        )
+        self._busy.add(flusher)
+        flusher.add_done_callback(self._over)
+
+    def _over(self, flusher: asyncio.Task[None]) -> None:
+        """One that was cancelled, perhaps before its first step, leaves whoever waits behind it to another one."""
+        self._busy.discard(flusher)
+        if self._waiting and not self._patient and not self._busy:
+            if self._abandoned:
+                self._tell_cut_off(self._waiting)
+                self._waiting.clear()
+            else:
+                self._begin()
 
     def _is_enough(self, kind: Hashable) -> bool:
         """Whether one more item of this kind makes what is waiting worth a flush beside those under way."""
@@ -98,6 +112,7 @@ class Batcher(Generic[Item, Answer]):
         return self.backlog == 0
 
     def abandon(self) -> None:
+        self._abandoned = True
         for flusher in self._busy:
             flusher.cancel()
 
@@ -107,7 +122,7 @@ class Batcher(Generic[Item, Answer]):
                 self._in_flight += len(batch)
                 try:
                     await self._flush_some(batch)
-                except asyncio.CancelledError:
+                except BaseException:
                     self._tell_cut_off(batch)
                     raise
                 finally:
@@ -117,12 +132,10 @@ class Batcher(Generic[Item, Answer]):
             # At once: what is posted from now on needs a new flusher.
             self._busy.discard(asyncio.current_task())
 
-    def _tell_cut_off(self, batch: list[Waiting[Item, Answer]]) -> None:
+    def _tell_cut_off(self, batch: Iterable[Waiting[Item, Answer]]) -> None:
         """Whoever stops the tasks of a loop stops flushes, too: callers who were promised an answer get one. What is
         patient is abandoned by its owner, who knows."""
         if not self._patient:
-            batch += self._waiting
-            self._waiting.clear()
             for one in batch:
                 one[1](None, StoreUnavailable("the task that was writing this was cancelled before it had an answer"))
 

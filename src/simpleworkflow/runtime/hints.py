@@ -47,24 +47,31 @@ class Hinter:
     def may_tell_now(self) -> bool:
         """Whether a hint that travels with a commit of its own may take this turn; if so, the turn is taken."""
         now = asyncio.get_running_loop().time()
-        if self._sender is not None or now - self._told < PAUSE:
+        if self._is_sending() or now - self._told < PAUSE:
             return False
         self._told = now
         return True
 
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)
-        if self._sender is None and not self._stopped:
+        if not self._is_sending() and not self._stopped:
             self._sender = asyncio.get_running_loop().create_task(
                 self._send(), name="simpleworkflow-hints", context=contextvars.Context()
             )
 
+    def _is_sending(self) -> bool:
+        return self._sender is not None and not self._sender.done()
+
     async def _send(self) -> None:
         try:
             while self._kinds:
-                kinds, self._kinds = self._kinds, set()
-                for kind in kinds:
-                    await self._ledger.hint(kind)
+                for kind in tuple(self._kinds):
+                    self._kinds.discard(kind)
+                    try:
+                        await self._ledger.hint(kind)
+                    except asyncio.CancelledError:
+                        self._kinds.add(kind)
+                        raise
                 await asyncio.sleep(PAUSE)
         finally:
             self._sender = None
@@ -76,3 +83,7 @@ class Hinter:
         if sender is not None and not (await asyncio.wait({sender}, timeout=0.5))[0]:
             sender.cancel()
             await asyncio.wait({sender}, timeout=1.0)
+        elif self._kinds:  # whoever ended the loop has stopped the sender half way
+            last = asyncio.create_task(self._send())
+            await asyncio.wait({last}, timeout=0.5)
+            last.cancel()

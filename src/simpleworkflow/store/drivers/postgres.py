@@ -33,6 +33,13 @@ except ImportError:  # pragma: no cover - the message is tested by hiding the pa
 
 T = TypeVar("T")
 
+_LOST: tuple[type[Exception], ...] = (OSError, TimeoutError)
+_TROUBLE: tuple[type[Exception], ...] = ()
+"""Whatever a connection may raise when its end has come, half way through anything."""
+if asyncpg is not None:
+    _LOST += (asyncpg.InterfaceError, asyncpg.InternalClientError)
+    _TROUBLE = (*_LOST, asyncpg.PostgresError)
+
 POOL = 8
 CONNECT_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 20.0
@@ -197,8 +204,7 @@ class PostgresDriver:
             return StoreBusy(f"{operation.name}: somebody's open transaction is in the way ({error})")
         if code in _AGAIN:
             return _Again(str(error))
-        lost = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-        if isinstance(error, lost) or code[:2] in _GONE_CLASSES or code in _GONE:
+        if isinstance(error, _LOST) or code[:2] in _GONE_CLASSES or code in _GONE:
             return _Gone(str(error) or type(error).__name__)
         if code in _UNMIGRATED:
             return MissingMigration(
@@ -219,7 +225,7 @@ class PostgresDriver:
                 async with asyncio.timeout(2.0):
                     connection = await self._connection()
                     await self._execute(connection, query("notify", channel=self._channel, kind=kind))
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except _TROUBLE:
                 if connection is not None:
                     connection.terminate()
                 return
@@ -244,7 +250,7 @@ class PostgresDriver:
                 while True:
                     await asyncio.sleep(LISTEN_CHECK)
                     await connection.fetchval("SELECT 1", timeout=5.0)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except _TROUBLE:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)
             finally:
@@ -257,7 +263,7 @@ class PostgresDriver:
             connection = self._idle.pop()
             try:
                 await connection.close(timeout=1.0)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except _TROUBLE:
                 connection.terminate()
 
 
@@ -279,7 +285,7 @@ async def _reset(connection: Any) -> bool:
         if connection.is_in_transaction():
             await connection.execute("ROLLBACK", timeout=2.0)
         return not connection.is_closed()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except _TROUBLE:
         return False
 
 
