@@ -52,6 +52,13 @@ def connections(url: str) -> int:
     return int(row[0]) if row else 0
 
 
+async def held_up(url: str) -> None:
+    """Until a statement of ours is seen to wait for somebody's lock."""
+    asked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'simpleworkflow' AND wait_event_type = 'Lock'"
+    with psycopg.connect(url, autocommit=True) as looking:
+        await eventually(lambda: looking.execute(asked).fetchone(), "a trigger that waits for the lock")
+
+
 async def test_a_loop_that_triggers_often_crosses_into_no_other_thread(
     app: swf.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +150,7 @@ async def test_closing_tells_whoever_still_waits_at_a_desk(
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
         waiting = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(3)]
-        await asyncio.sleep(0.05)
+        await held_up(postgres_url)
         await app.close()
         told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
     assert [type(error) for error in told] == [swf.StoreUnavailable] * 3
@@ -155,10 +162,10 @@ async def test_closing_lets_whoever_is_at_a_desk_finish(app: swf.App, postgres_u
     await settle(app)
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
-        waiting = asyncio.create_task(app.trigger("t.desk.v1", 1))
-        await asyncio.sleep(0.05)
+        waiting, engine = asyncio.create_task(app.trigger("t.desk.v1", 1)), app._engine
+        await held_up(postgres_url)
         closing = asyncio.create_task(app.close())
-        await asyncio.sleep(0.05)
+        await eventually(lambda: engine.is_closed, "the close that has begun")
         other.commit()
     assert (await waiting).is_new
     await closing
@@ -176,7 +183,7 @@ async def test_whoever_stops_all_tasks_of_a_loop_leaves_no_caller_waiting(app: s
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
         callers = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(40)]
-        await asyncio.sleep(0.05)
+        await held_up(postgres_url)
         for task in asyncio.all_tasks() - {asyncio.current_task(), *callers}:
             task.cancel()
         told = await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), 5)
@@ -201,6 +208,7 @@ async def test_a_flush_that_is_cancelled_before_its_first_step_is_done_by_anothe
 
 def test_what_is_triggered_while_a_program_cleans_up_still_gets_through(plain_app: swf.App) -> None:
     done: list[int] = []
+    triggered: list[int] = []
 
     async def polite(n: int) -> None:
         try:
@@ -213,16 +221,18 @@ def test_what_is_triggered_while_a_program_cleans_up_still_gets_through(plain_ap
     async def busy(n: int) -> None:
         while True:
             await plain_app.trigger("t.desk.v1", n)
+            triggered.append(n)
 
     async def work() -> None:
         await settle(plain_app)
         tasks = [asyncio.create_task(polite(n)) for n in range(10)]
         tasks += [asyncio.create_task(busy(n)) for n in range(30)]
-        await asyncio.sleep(0.1)
+        await eventually(lambda: len(triggered) > 100, "triggers that are under way")
         assert not any(task.done() for task in tasks)
 
     for _ in range(3):
         done.clear()
+        triggered.clear()
         asyncio.run(work())  # cancels all of them
         assert sorted(done) == list(range(10))
 
@@ -244,7 +254,7 @@ async def test_a_keyed_caller_is_told_when_its_lonely_try_never_begins(app: swf.
 
 
 class Told:
-    """A ledger that only takes hints, slowly if told to."""
+    """A ledger that only takes hints."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
