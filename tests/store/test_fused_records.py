@@ -55,6 +55,23 @@ async def test_a_record_that_is_complete_stays_so_and_a_waiting_one_is_completed
     assert row["done_seq"] > row["seq"]
 
 
+async def test_a_result_that_is_on_record_already_stays_and_its_neighbours_are_written(pg: tuple[Ledger, Raw]) -> None:
+    """As after a try whose answer was lost: the statement for new results meets its own rows."""
+    ledger, raw = pg
+    lease = await leased(ledger)
+    first, again, new = (record(lease, id, output=out) for id, out in (("a#0", "1"), ("a#0", "2"), ("b#0", "3")))
+    assert await fused(ledger, first) == [Outcome.DONE]
+    assert await fused(ledger, again, new) == [Outcome.DONE, Outcome.DONE]
+    assert [(row["step_id"], row["output"]) for row in raw.steps(lease.id)] == [("a#0", 1), ("b#0", 3)]
+
+
+async def test_one_step_that_succeeded_twice_in_a_batch_is_written_once(pg: tuple[Ledger, Raw]) -> None:
+    ledger, raw = pg
+    lease = await leased(ledger)
+    assert await fused(ledger, record(lease, "a#0"), record(lease, "a#0")) == [Outcome.DONE, Outcome.DONE]
+    assert len(raw.steps(lease.id)) == 1
+
+
 async def test_a_record_that_waited_for_a_newer_epoch_is_lost(pg: tuple[Ledger, Raw], postgres_url: str) -> None:
     """The statement began while the lease was good; the take-over commits first; nothing may land."""
     ledger, raw = pg

@@ -81,6 +81,11 @@ MOVES: dict[str, Move] = {
 }
 
 
+# Looking up a member of an enum takes longer than making a tuple, and these are needed for every run and every step.
+_SUCCEEDED, _SAYS_SO = Status.SUCCEEDED, EventType.SUCCEEDED
+_STEP, _STEP_DONE = StepKind.STEP, StepStatus.SUCCEEDED
+
+
 @dataclass(slots=True, eq=False)
 class Ending:
     """How a worker wants an execution to end: one entry of the journal, made only by the constructors below.
@@ -147,8 +152,8 @@ class Record:
     def is_first_success(self) -> bool:
         """What most records are: a step that came to its end at the first attempt."""
         return (
-            self.kind is StepKind.STEP
-            and self.status is StepStatus.SUCCEEDED
+            self.kind is _STEP
+            and self.status is _STEP_DONE
             and self.attempt == 0
             and self.due_in is None
             and self.error is None
@@ -206,9 +211,15 @@ def _ending(move: str, lease: Any, elapsed: float | None, **rest: Any) -> Ending
 
 def succeed(lease: Any, result: str, *, elapsed: float) -> Ending:
     """The usual end, made without a detour: a worker does little else."""
-    parent = lease.parent_id is not None
-    succeeded = Status.SUCCEEDED, EventType.SUCCEEDED
-    return Ending("succeed", lease.id, lease.epoch, *succeeded, elapsed, result=result, has_parent=parent)
+    has_parent = lease.parent_id is not None
+    return Ending("succeed", lease.id, lease.epoch, _SUCCEEDED, _SAYS_SO, elapsed, result=result, has_parent=has_parent)
+
+
+def remember(lease: Any, step_id: str, attempt: int, elapsed: float, input: str | None, output: str) -> Record:
+    """The usual record: a step has come to its end."""
+    record = Record(lease.id, lease.epoch, step_id, _STEP, _STEP_DONE, attempt, elapsed, None, input, output)
+    record.clears_suspicion = lease.crashes > 0
+    return record
 
 
 def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> Ending:

@@ -26,7 +26,7 @@ has imported it.
 """
 
 from .limits import MAX_BYTES, MAX_DEPTH
-from .payload_reading import decode, same_json
+from .payload_reading import decode, reader, same_json
 from .payload_writing import encode
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "decode", "encode", "same_json"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "decode", "encode", "reader", "same_json"]

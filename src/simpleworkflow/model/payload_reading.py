@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -32,6 +32,22 @@ def decode(text: str | bytes, as_type: Any = Any, *, what: str = "payload") -> A
         return _decoder(as_type).decode(text)
     except Exception as error:
         raise _explained(error, text, as_type, what) from error
+
+
+def reader(as_type: Any, *, what: str = "payload") -> Callable[[str | bytes], Any]:
+    """`decode` for whoever reads the same type over and over: its decoder is looked up once."""
+    try:
+        read = _decoder(as_type).decode
+    except Exception:
+        return partial(decode, as_type=as_type, what=what)  # which says what is wrong with the type, to each who asks
+
+    def decode_one(text: str | bytes) -> Any:
+        try:
+            return read(text)
+        except Exception as error:
+            raise _explained(error, text, as_type, what) from error
+
+    return decode_one
 
 
 def same_json(a: str, b: str) -> bool:

@@ -166,8 +166,7 @@ class Signal:
         return _payload.decode(self.payload_json, what="signal")
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(NamedTuple):
     """What a run has recorded so far, and the signals that nobody has consumed yet, oldest first."""
 
     steps: dict[str, Step]

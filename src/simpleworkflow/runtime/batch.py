@@ -19,7 +19,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..clock import monotonic
 from ..model.errors import StoreUnavailable
@@ -41,6 +41,16 @@ Waiting = tuple[Item, Reply[Answer], Hashable]
 """An item, who hears of it, and its kind."""
 
 
+def answer_all(batch: Sequence[Waiting[Item, Answer]], answers: Sequence[Answer]) -> None:
+    for one, answer in zip(batch, answers, strict=True):
+        one[1](answer, None)
+
+
+def refuse_all(batch: Iterable[Waiting[Item, Answer]], error: Exception) -> None:
+    for one in batch:
+        one[1](None, error)
+
+
 class Batcher(Generic[Item, Answer]):
     _flushers = 1
 
@@ -52,7 +62,12 @@ class Batcher(Generic[Item, Answer]):
         patient: bool,
         name: str,
         weigh: Callable[[Item], int] = lambda _: 0,
+        answer: Callable[[Sequence[Waiting[Item, Answer]], Sequence[Answer]], None] = answer_all,
+        refuse: Callable[[Sequence[Waiting[Item, Answer]], Exception], None] = refuse_all,
     ) -> None:
+        """`answer` and `refuse` tell those who posted the items of a batch."""
+        self._answer = answer
+        self._refuse = refuse
         self._flush = flush
         self._limit = limit
         self._patient = patient
@@ -136,8 +151,7 @@ class Batcher(Generic[Item, Answer]):
         """Whoever stops the tasks of a loop stops flushes, too: callers who were promised an answer get one. What is
         patient is abandoned by its owner, who knows."""
         if not self._patient:
-            for one in batch:
-                one[1](None, StoreUnavailable("the task that was writing this was cancelled before it had an answer"))
+            refuse_all(batch, StoreUnavailable("the task that was writing this was cancelled before it had an answer"))
 
     def _next_batch(self) -> list[Waiting[Item, Answer]]:
         """Bounded in number and in weight: a few hundred large payloads would be one enormous statement."""
@@ -159,8 +173,7 @@ class Batcher(Generic[Item, Answer]):
         except Exception as error:
             await self._split(batch, error)
             return
-        for one, answer in zip(batch, answers, strict=True):
-            one[1](answer, None)
+        self._answer(batch, answers)
 
     async def _split(self, batch: list[Waiting[Item, Answer]], error: Exception) -> None:
         if len(batch) > 1 and not isinstance(error, StoreUnavailable):
@@ -168,8 +181,7 @@ class Batcher(Generic[Item, Answer]):
             await self._flush_some(batch[:middle])
             await self._flush_some(batch[middle:])
             return
-        for one in batch:
-            one[1](None, error)
+        self._refuse(batch, error)
 
     async def _persist(self, items: list[Item]) -> Sequence[Answer]:
         pause, repeated = 0.1, False
@@ -201,10 +213,10 @@ class Sorter(Batcher[Item, Answer]):
         limit: int,
         patient: bool,
         name: str,
-        weigh: Callable[[Item], int],
         share: int = SHARE,
+        **rest: Any,
     ) -> None:
-        super().__init__(flush, limit=limit, patient=patient, name=name, weigh=weigh)
+        super().__init__(flush, limit=limit, patient=patient, name=name, **rest)
         self._flushers = flushers
         self._line = line
         self._kind = kind
@@ -215,11 +227,15 @@ class Sorter(Batcher[Item, Answer]):
         self._free: dict[Hashable, int] = {}
         """How many more batches of each kind may start."""
 
+    def post(self, item: Item, reply: Reply[Answer]) -> None:
+        kind = self._kind(item)
+        self._waiting.append((item, reply, kind))
+        if self._free.get(kind, 1) and len(self._busy) < self._flushers and self._is_enough(kind):
+            self._begin()
+
     def _is_enough(self, kind: Hashable) -> bool:
         if not self._busy:
             return True
-        if not self._flights_left(kind):
-            return False
         if len(self._waiting) >= self._share:
             return True
         for _, _, since in self._flying.values():  # the first is the oldest

@@ -71,7 +71,6 @@ class Execution(Stage):
         self,
         lease: Lease,
         workflow: Workflow[Any, Any],
-        *,
         history: History,
         services: Services,
         on_end: Callable[[Execution, Ending | Pause | None], None],
@@ -107,7 +106,7 @@ class Execution(Stage):
         if self._beside():
             self._loop.call_soon(self._close, ending, 0.0)  # what it set going gets to begin, as in any task
         else:
-            self._close(ending, 0.0)
+            self._all_over(ending)
         return None
 
     async def _rest(self, code: Coroutine[Any, Any, Any], waits_for: Any, context: contextvars.Context) -> None:
@@ -243,8 +242,7 @@ class Execution(Stage):
             self._deadline.cancel()
         beside = self._beside()
         if not beside or all(work.done() for work in beside):
-            self._end(self._pause() if isinstance(ending, Pause) else ending)
-            self._code_over()
+            self._all_over(ending)
             return
         if waited == 0.0 and self.reason is None:
             self._cancel_all(0.0)  # what the code left behind ends with it
@@ -254,6 +252,10 @@ class Execution(Stage):
             pause = min(max(waited, 0.002), 0.1)
             ending = None if self.reason is Stop.LOST else ending
             self._loop.call_later(pause, self._close, ending, waited + pause, context=contextvars.Context())
+
+    def _all_over(self, ending: Ending | Pause | None) -> None:
+        self._end(self._pause() if isinstance(ending, Pause) else ending)
+        self._code_over()
 
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self._ended:

@@ -27,7 +27,7 @@ from ..model.states import Status
 from ..store import Ledger
 from ..store.operations import leases, steps
 from ..store.operations.steps import Entry
-from .batch import Batcher, Reply, Sorter, resolve
+from .batch import Batcher, Reply, Sorter, Waiting, resolve
 from .hints import Hint, Hinter
 from .meter import Meter
 
@@ -51,7 +51,7 @@ class Journal:
         self._hinter = hinter
         self._capacity = capacity
         self.on_room: Callable[[], object] = lambda: None
-        """Called whenever an entry has been written."""
+        """Called whenever entries have been written."""
         self._pending = 0
         if meter is not None:
             meter.unwritten = lambda: self._pending
@@ -68,6 +68,8 @@ class Journal:
             patient=True,
             name="journal",
             weigh=_weight,
+            answer=self._answer,
+            refuse=self._refuse,
         )
         self._locked: Batcher[Entry, Outcome] = Batcher(
             self._flush_free if meter is None else partial(self._measured, self._flush_free, meter),
@@ -75,6 +77,8 @@ class Journal:
             patient=True,
             name="journal-locked",
             weigh=_weight,
+            answer=self._answer,
+            refuse=self._refuse,
         )
 
     @property
@@ -95,22 +99,29 @@ class Journal:
             self._lines[entry.run_id].append(id(entry))  # behind what the same run could not write yet
             self._try_later(entry, heard)
         else:
-            self._entries.post(entry, partial(self._flushed, entry, heard))
+            self._entries.post(entry, heard)
 
-    def _flushed(self, entry: Entry, heard: Reply[Outcome], outcome: Outcome | None, error: Exception | None) -> None:
-        if outcome is Outcome.BUSY:
-            self._try_later(entry, heard)
-            return
-        self._pending -= 1
-        if self._lines:
+    def _answer(self, batch: Sequence[Waiting[Entry, Outcome]], outcomes: Sequence[Outcome]) -> None:
+        self._pending -= len(batch) - outcomes.count(Outcome.BUSY)
+        for (entry, heard, _), outcome in zip(batch, outcomes, strict=True):
+            if outcome is Outcome.BUSY:
+                self._try_later(entry, heard)
+                continue
+            if self._lines:
+                self._leave_line(entry)
+            heard(outcome, None)
+        self.on_room()
+
+    def _refuse(self, batch: Sequence[Waiting[Entry, Outcome]], error: Exception) -> None:
+        self._pending -= len(batch)
+        for entry, heard, _ in batch:
             self._leave_line(entry)
-        heard(outcome, error)
+            heard(None, error)
         self.on_room()
 
     def _try_later(self, entry: Entry, heard: Reply[Outcome]) -> None:
         loop, context = asyncio.get_running_loop(), contextvars.Context()
-        again = partial(self._flushed, entry, heard)
-        loop.call_later(LOCKED_PAUSE, self._locked.post, entry, again, context=context)
+        loop.call_later(LOCKED_PAUSE, self._locked.post, entry, heard, context=context)
 
     def _stand_in_line(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
         """At once, not when callers hear of it: the next batch may hold later entries of the same runs."""

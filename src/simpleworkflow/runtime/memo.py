@@ -154,7 +154,8 @@ class Memo:
             stage.lose()
             await self._never()
         if record.status in FINISHED:
-            stage.kept.pop(record.step_id, None)
+            if stage.kept:
+                stage.kept.pop(record.step_id, None)
             self.replay.is_new(record.step_id)
 
     async def _never(self) -> None:

@@ -60,6 +60,14 @@ class Workflow(Generic[I, O]):
         """What its result is called in messages."""
         return f"result of {self.name}"
 
+    @functools.cached_property
+    def _read_input(self) -> Callable[[str], Any]:
+        return payload.reader(self.input_type)
+
+    @functools.cached_property
+    def _read_output(self) -> Callable[[str], Any]:
+        return payload.reader(self.output_type, what=self.result_name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the plain function, as a test may want to."""
         if self.handler is None:
@@ -81,16 +89,15 @@ class Workflow(Generic[I, O]):
         if not self.takes_input:
             return ()
         try:
-            return (payload.decode(text, self.input_type),)
+            return (self._read_input(text),)
         except (InvalidInput, PayloadError) as error:
             raise PermanentError(f"its payload does not fit {self.name}: {error}") from error
 
     def encode_output(self, result: Any, *, limit: int) -> str:
         """What the handler returned, checked as its callers will read it."""
-        what = self.result_name
         try:
-            text = payload.encode(result, limit=limit, what=what)
-            payload.decode(text, self.output_type, what=what)
+            text = payload.encode(result, limit=limit, what=self.result_name)
+            self._read_output(text)
         except PayloadError as error:
             raise PermanentError(f"its result cannot be stored: {error}") from error
         except InvalidInput as error:

@@ -132,7 +132,8 @@ class Stage(ABC):
 
     def end_work(self) -> None:
         self._busy -= 1
-        self.look_again()
+        if self.waits:
+            self.look_again()
 
     async def nap(self, seconds: float) -> None:
         """A pause too short to unwind for."""

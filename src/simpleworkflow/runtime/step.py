@@ -13,10 +13,11 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from ..model import payload
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidName, InvalidWorkflow
 from ..model.retry import Retry
@@ -109,14 +110,15 @@ class Call:
     function: Callable[..., Any]
     options: StepOptions
     is_async: bool
-    output_type: Any
     what: str
     """What its output is called in messages."""
+    read: Callable[[str], Any]
+    """Its output as the annotated type."""
+    is_simple: bool = field(init=False)
+    """Nothing but awaiting it."""
 
-    @property
-    def is_simple(self) -> bool:
-        """Nothing but awaiting it."""
-        return self.is_async and self.options.timeout is None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_simple", self.is_async and self.options.timeout is None)
 
 
 def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
@@ -148,8 +150,9 @@ def _call(first: Any, given: str | None) -> Call:
     if name is None or name == "<lambda>":
         what = "a lambda" if name else f"a {type(function).__name__}"
         raise InvalidName(f'{what} has no name to remember it by; write ctx.step("name", …)')
-    kind = output_type(_plain(function))
-    return Call(check_name(name), function, options, _is_async(function), kind, f"output of step {name}")
+    what = f"output of step {name}"
+    read = payload.reader(output_type(_plain(function)), what=what)
+    return Call(check_name(name), function, options, _is_async(function), what, read)
 
 
 _STAND_INS: dict[Any, Callable[..., Any]] = {}

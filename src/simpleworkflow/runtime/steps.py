@@ -16,10 +16,9 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ..model import failure, payload
+from ..model import failure, moves, payload
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
-from ..model.moves import Record
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body
@@ -56,7 +55,7 @@ class Steps(Memo):
         if known is not None:
             self._compare(step_id, known.input_json, seen)
             if known.status is StepStatus.SUCCEEDED:
-                return _decode(call, known.output_json or "null")
+                return call.read(known.output_json or "null")
             if known.status is StepStatus.FAILED:
                 raise StepFailed.recorded(call.name, step_id, known.error_json)
             attempt = known.attempt
@@ -66,7 +65,7 @@ class Steps(Memo):
             try:
                 value = await self._body(call, args, kwargs, step_id, attempt)
                 output = self._encode(value, call.what)
-                value = _decode(call, output)
+                value = call.read(output)
             except (Exception, SystemExit) as error:
                 if self._stage.is_over:
                     raise ExecutionStopped from error
@@ -74,14 +73,9 @@ class Steps(Memo):
                 story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
                 await self._after_failure(call, step_id, error, story)
                 continue
-            await self._write(self._success(step_id, attempt, self._stage.clock.passed() - started, seen, output))
+            elapsed = self._stage.clock.passed() - started
+            await self._write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
             return value
-
-    def _success(self, step_id: str, attempt: int, elapsed: float, seen: str | None, output: str) -> Record:
-        lease, done = self._stage.lease, (StepKind.STEP, StepStatus.SUCCEEDED)
-        record = Record(lease.id, lease.epoch, step_id, *done, attempt, elapsed, None, seen, output)
-        record.clears_suspicion = lease.crashes > 0
-        return record
 
     def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
@@ -206,7 +200,3 @@ def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
 
 def _too_late(call: Call) -> StepTimeout:
     return StepTimeout(f"step {call.name} took longer than {human(call.options.timeout or 0.0)}")
-
-
-def _decode(call: Call, text: str) -> Any:
-    return payload.decode(text, call.output_type, what=call.what)

@@ -63,13 +63,15 @@ class Mode(Enum):
 class Operation(Generic[T_co]):
     """A recipe for one run through the database."""
 
-    __slots__ = ("_make", "_takes_repeated", "impatient", "mode", "name", "repeated")
+    __slots__ = ("_make", "_takes_repeated", "hopeful", "impatient", "mode", "name", "repeated")
 
     def __init__(self, name: str, mode: Mode, make: Callable[..., Steps[T_co]], takes_repeated: bool) -> None:
         self.name = name
         self.mode = mode
         self.impatient = False
         """Whether StoreBusy is an answer; otherwise the driver keeps trying until the deadline."""
+        self.hopeful = False
+        """Whether it writes without looking what is there; a key that is taken then means: once more, as repeated."""
         self.repeated = False
         """Whether an earlier run of the same work may have committed without our learning of it."""
         self._make = make

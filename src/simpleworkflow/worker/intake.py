@@ -202,10 +202,9 @@ class Intake:
 
     def _next_is_unproven(self) -> bool:
         """Whether nobody knows yet if the next run waits for something: then nobody has been in its task before it."""
-        if not self._unstarted:
+        if not self._unstarted or (type := self._unstarted[0].type) in self._quick_types:
             return False
-        type = self._unstarted[0].type
-        return type not in self._quick_types and type not in self._waiting_types and self._claimer.is_async(type)
+        return type not in self._waiting_types and self._claimer.is_async(type)
 
     def _start_one(self, lease: Lease) -> Rest:
         """Whatever goes wrong concerns this run alone; it is handed back for a moment."""
@@ -218,7 +217,7 @@ class Intake:
             return None
 
     def _start_or_give_back(self, lease: Lease) -> Rest:
-        history = self._histories.pop(lease.id, None)
+        history = self._histories.pop(lease.id, None) if self._histories else None
         type = lease.type
         at_once = not lease.is_suspect and (
             type in self._quick_types or (type not in self._waiting_types and self._claimer.is_async(type))

@@ -44,7 +44,7 @@ class Slots:
     def leave(self, execution: Execution) -> bool:
         """Whether it had taken a slot at all."""
         key = key_of(execution.lease)
-        if self._executions.get(key) is not execution:
+        if not self._executions or self._executions.get(key) is not execution:
             return False
         del self._executions[key]
         self._by_type[execution.lease.type] -= 1
@@ -91,8 +91,6 @@ class Slots:
 
     def older(self, lease: Lease) -> list[Execution]:
         """Executions of the same run under leases that are no longer valid, now that this one exists."""
-        if lease.epoch == 1:
-            return []
         return [e for e in self._executions.values() if e.lease.id == lease.id and e.lease.epoch < lease.epoch]
 
     def __iter__(self) -> Iterator[Execution]:

@@ -205,16 +205,11 @@ class Worker:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
             self._settle(lease, moves.fail(lease, error, line, elapsed=None))
             return None
-        execution = Execution(
-            lease,
-            workflow,
-            history=history or History({}, []),
-            services=self._services,
-            on_end=self._ended,
-            on_code_over=self._code_over,
-        )
-        for older in self._slots.older(lease):
-            older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
+        history = history or History({}, [])
+        execution = Execution(lease, workflow, history, self._services, self._ended, self._code_over)
+        if lease.epoch > 1:
+            for older in self._slots.older(lease):
+                older.stop(Stop.LOST)  # the lease was taken from us and came back: nobody renews the old one any more
         if at_once:
             return self._try_at_once(execution)
         self._slots.take(execution)

@@ -55,6 +55,7 @@ _PLANNER = {
 }
 _SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transaction_session_timeout": "60s"}
 _LOCKED = "55P03"
+_TAKEN = "23505"
 _AGAIN = {"40001", "40P01", _LOCKED}
 _GONE = {"25006", "25P03", "25P04", "40003"}
 _GONE_CLASSES = {"08", "53", "57", "58"}
@@ -70,6 +71,10 @@ class _Again(Exception):
 
 class _Gone(Exception):
     """The connection is lost; what it was doing may or may not have committed."""
+
+
+class _Taken(Exception):
+    """What was to be inserted without looking is there already."""
 
 
 class PostgresDriver:
@@ -107,6 +112,11 @@ class PostgresDriver:
                 return await self._attempt(operation, repeated, deadline)
             except _Again as again:
                 reason: Exception = again
+            except _Taken as taken:
+                if repeated:
+                    raise StoreError(f"PostgreSQL refused: {taken}") from taken
+                repeated = True
+                continue
             except _Gone as gone:
                 reason, repeated = gone, True
             if monotonic() + pause > deadline:
@@ -204,6 +214,8 @@ class PostgresDriver:
             return StoreBusy(f"{operation.name}: somebody's open transaction is in the way ({error})")
         if code in _AGAIN:
             return _Again(str(error))
+        if code == _TAKEN and operation.hopeful:
+            return _Taken(str(error))
         if isinstance(error, _LOST) or code[:2] in _GONE_CLASSES or code in _GONE:
             return _Gone(str(error) or type(error).__name__)
         if code in _UNMIGRATED:

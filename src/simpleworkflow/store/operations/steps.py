@@ -84,13 +84,16 @@ class Kind(StrEnum):
     MORE = "several statements under one lock"
 
 
+_RESULT, _SUCCESS = Kind.RESULT, Kind.SUCCESS
+
+
 def kind_of(entry: Entry) -> Kind:
     if isinstance(entry, Record):
         if not entry.is_plain:
             return Kind.MORE
-        return Kind.RESULT if entry.is_first_success else Kind.RECORD
+        return _RESULT if entry.is_first_success else Kind.RECORD
     if isinstance(entry, Ending) and not entry.clears:
-        return Kind.SUCCESS if entry.is_plain_success else Kind.ENDING
+        return _SUCCESS if entry.is_plain_success else Kind.ENDING
     return Kind.MORE
 
 
@@ -101,7 +104,9 @@ def flush(entries: Sequence[Entry], *, fused: bool = False, alike: bool = False)
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
         return leases.settle(cast(Sequence[Ending], entries), fused=fused)
     if fused and kinds == {Kind.RESULT}:
-        return _record_results(cast(Sequence[Record], entries))
+        operation = _record_results(cast(Sequence[Record], entries))
+        operation.hopeful = True
+        return operation
     if fused and kinds <= {Kind.RESULT, Kind.RECORD}:
         return _record_fenced(cast(Sequence[Record], entries))
     return _flush(entries)
@@ -115,15 +120,17 @@ def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
 
 
 @statements
-def _record_results(records: Sequence[Record]) -> Steps[list[Outcome]]:
+def _record_results(records: Sequence[Record], repeated: bool = False) -> Steps[list[Outcome]]:
     """The usual record, with nothing in the batch that it does not need. Whose lease is lost is asked when one is: what
     has been written stays as it is."""
+    if not repeated:
+        ordered = sorted(records, key=attrgetter("run_id"))
+        (answer,) = yield query(
+            "record_results", s=[(r.run_id, r.epoch, r.step_id, to_us(r.elapsed), r.input, r.output) for r in ordered]
+        )
+        if answer["held"] == len(records):
+            return [Outcome.DONE] * len(records)
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
-    (answer,) = yield query(
-        "record_results", s=[(r.run_id, r.epoch, r.step_id, to_us(r.elapsed), r.input, r.output) for r in ordered]
-    )
-    if answer["held"] == len(ordered):
-        return [Outcome.DONE] * len(records)
     rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
     return _held_outcomes(records, rows)
 
