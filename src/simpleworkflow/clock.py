@@ -142,7 +142,7 @@ def from_micros(micros: int) -> datetime:
 
 _last_id = 0
 _id_guard = threading.Lock()
-_chance = b""
+_chances: list[bytes] = []
 """Random bytes in store: a call to the system for every identity would hand the interpreter to other threads."""
 _CHANCE_BYTES = 10
 
@@ -152,12 +152,13 @@ def new_id() -> UUID:
 
     Identities made in one millisecond by one process still grow, so that runs triggered together keep their order.
     """
-    global _last_id, _chance
+    global _last_id
     milliseconds = time.time_ns() // 1_000_000
     with _id_guard:
-        if not _chance:
-            _chance = os.urandom(400 * _CHANCE_BYTES)
-        random, _chance = int.from_bytes(_chance[:_CHANCE_BYTES]) >> 6, _chance[_CHANCE_BYTES:]
+        if not _chances:
+            many = os.urandom(400 * _CHANCE_BYTES)
+            _chances.extend(many[start : start + _CHANCE_BYTES] for start in range(0, len(many), _CHANCE_BYTES))
+        random = int.from_bytes(_chances.pop()) >> 6
         fresh = (milliseconds << 74) | random
         if fresh <= _last_id:
             fresh = _last_id + 1 + (random & 0xFFFFFFFF)
@@ -168,8 +169,9 @@ def new_id() -> UUID:
 
 def _start_anew() -> None:
     """In a forked child: the parent has the same bytes in store, and its lock may have been held."""
-    global _id_guard, _chance
-    _id_guard, _chance = threading.Lock(), b""
+    global _id_guard
+    _id_guard = threading.Lock()
+    _chances.clear()
 
 
 os.register_at_fork(after_in_child=_start_anew)

@@ -61,6 +61,10 @@ class Workflow(Generic[I, O]):
         return f"result of {self.name}"
 
     @functools.cached_property
+    def _check_input(self) -> Callable[[str], Any]:
+        return payload.reader(self.input_type, what=f"payload of {self.name}")
+
+    @functools.cached_property
     def _read_input(self) -> Callable[[str], Any]:
         return payload.reader(self.input_type)
 
@@ -81,7 +85,7 @@ class Workflow(Generic[I, O]):
         what = f"payload of {self.name}"
         text = payload.encode(input, limit=limit, what=what)
         if self.takes_input:
-            payload.decode(text, self.input_type, what=what)
+            self._check_input(text)
         return text
 
     def arguments(self, text: str) -> tuple[Any, ...]:
@@ -267,6 +271,8 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[Any, Any]] = {}
         self._schedules: dict[str, NewSchedule] = {}
+        self.changes = 0
+        """Grows whenever a workflow comes or goes, for whoever remembers something about them."""
         self.outbox_rules: list[OutboxRule] = []
         """Which lifecycle events go to the outbox; a worker tells the database when it starts."""
 
@@ -276,11 +282,13 @@ class Registry:
             raise InvalidWorkflow(f"{workflow.name} is registered twice; give one of the two functions another name")
         if known is None or known.handler is None:
             self._workflows[workflow.name] = workflow
+            self.changes += 1
 
     def replace(self, workflow: Workflow[Any, Any]) -> Workflow[Any, Any] | None:
         """Put this one in the place of another of the same name; returns the other."""
         before = self._workflows.get(workflow.name)
         self._workflows[workflow.name] = workflow
+        self.changes += 1
         return before
 
     def find(self, name: str) -> Workflow[Any, Any] | None:

@@ -64,12 +64,19 @@ class Claimer:
         self._looked = 0.0
         self.next_due = float("inf")
         """Seconds from the last look until the next run that was not due yet."""
+        self._routed: list[Workflow[Any, Any]] = []
+        self._routed_at = -1
         self._served: dict[int, str] = {}
         self._served_suspects: dict[int, str] = {}
 
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
-        return [w for w in self._registry.served() if any(in_span(w.name, span) for span in self._spans)]
+        changes = self._registry.changes
+        if self._routed_at != changes:
+            served = self._registry.served()
+            self._routed = [w for w in served if any(in_span(w.name, span) for span in self._spans)]
+            self._routed_at = changes  # last: other threads ask, too
+        return self._routed
 
     @property
     def only_type(self) -> str | None:

@@ -76,8 +76,10 @@ class Slots:
 
     def room_by_type(self, workflows: Iterable[Workflow[Any, Any]], taken: Sequence[Lease] = ()) -> dict[str, int]:
         """How many more runs of each capped type may start."""
+        capped = [(w.name, w.concurrency) for w in workflows if w.concurrency is not None]
+        if not capped:
+            return {}
         busy = self._by_type + Counter(lease.type for lease in taken)
-        capped = ((w.name, w.concurrency) for w in workflows if w.concurrency is not None)
         return {name: max(cap - busy[name], 0) for name, cap in capped}
 
     def load(self, workflows: Iterable[Workflow[Any, Any]]) -> dict[str, object]:

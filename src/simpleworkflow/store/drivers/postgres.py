@@ -54,6 +54,7 @@ _PLANNER = {
     "lock_timeout": "500ms",
 }
 _SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transaction_session_timeout": "60s"}
+_TOGETHER = frozenset({Mode.TRANSACTION, Mode.SCAN, Mode.SNAPSHOT})
 _LOCKED = "55P03"
 _TAKEN = "23505"
 _AGAIN = {"40001", "40P01", _LOCKED}
@@ -168,7 +169,7 @@ class PostgresDriver:
         async def execute(wanted: Wanted) -> Rows:
             return await self._execute(connection, wanted)
 
-        in_transaction = operation.mode in {Mode.TRANSACTION, Mode.SCAN, Mode.SNAPSHOT} or self._url.pgbouncer
+        in_transaction = operation.mode in _TOGETHER or self._url.pgbouncer
         if in_transaction:
             await connection.execute(_begin(operation.mode, self._url.pgbouncer))
         result = await drive_async(operation.steps(repeated=repeated), execute)

@@ -20,6 +20,8 @@ from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
 
 _CREATE_TRIES = 5
+_PLAIN = frozenset({"insert_plain", "insert_plain_and_tell"})
+_plain_row = itemgetter(0, 1, 2, 3)
 _NO_OPTIONS = NewRun(UUID(int=0), "", "", has_new_id=True)[4:]
 
 
@@ -36,10 +38,11 @@ def create(
 ) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour.
     `telling`: with a hint to those who look for work."""
-    if telling:
-        return (yield from create_rows(runs, repeated, "insert_and_tell"))
-    plain = not repeated and all(map(_is_plain, runs))
-    return (yield from create_rows(runs, repeated, "insert_plain" if plain else "insert_runs"))
+    if not repeated and all(map(_is_plain, runs)):
+        statement = "insert_plain_and_tell" if telling else "insert_plain"
+    else:
+        statement = "insert_and_tell" if telling else "insert_runs"
+    return (yield from create_rows(runs, repeated, statement))
 
 
 def create_rows(
@@ -64,7 +67,7 @@ def _create_once(
 ) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    as_row = itemgetter(0, 1, 2, 3) if statement == "insert_plain" else _new_row
+    as_row = _plain_row if statement in _PLAIN else _new_row
     rows = yield query(statement, n=[as_row(run) for _, run in todo])
     if len(rows) == len(todo):
         return {index: Created(run.id, True) for index, run in todo}

@@ -42,6 +42,10 @@ RETURNING id
 -- docs/decisions/0014. SQLite's listeners are told by the driver.
 -- like: insert_runs
 
+-- name: insert_plain_and_tell
+-- Both: the usual trigger that comes alone.
+-- like: insert_plain
+
 -- name: runs_like
 -- The runs that already have one of these ids or keys.
 -- batch: n(run_id uuid, idempotency_key text)
