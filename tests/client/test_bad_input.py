@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import pickle
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -283,6 +284,13 @@ def test_a_declaration_is_replaced_by_the_code_and_not_the_other_way_round(idle:
     workflow = idle.workflow("a.b.v1")(plain)
     idle.declare("a.b.v1", input=str)
     assert idle._registry.find("a.b.v1") is workflow
+
+
+def test_a_declaration_can_be_handed_to_another_process_after_it_was_used(idle: swf.App) -> None:
+    declared = idle.declare("a.b.v1", input=str)
+    assert declared.encode_input("x", limit=100) == '"x"'
+    other = pickle.loads(pickle.dumps(declared))
+    assert (other.name, other.input_type, other.encode_input("y", limit=100)) == ("a.b.v1", str, '"y"')
 
 
 def test_methods_partials_and_unannotated_functions_can_be_workflows(idle: swf.App) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.proxy import Proxy
 from support.waiting import eventually, until
 
 import simpleworkflow as swf
@@ -315,6 +316,35 @@ async def test_a_child_that_is_forked_at_a_desk_has_connections_of_its_own(app: 
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert sum(count.runs for count in await app.counts()) == ENOUGH + 21
+
+
+SLOW_COMMIT = """
+CREATE FUNCTION wait_for_us() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
+BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER wait_for_us AFTER INSERT ON workflow.workflow_run DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION wait_for_us()"""
+
+
+async def test_a_trigger_whose_first_try_commits_late_gets_the_run_that_it_made(postgres_url: str) -> None:
+    """Its connection is lost while the server commits, and the second try finds the first one in its way."""
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        waits = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'simpleworkflow' AND wait_event = %s"
+        async with Proxy(postgres_url) as proxy:
+            app = swf.App(proxy.url, settings=swf.Settings(store_timeout=8))
+            await app.trigger("t.desk.v1", 0)
+            other.execute(SLOW_COMMIT)
+            other.execute("SELECT pg_advisory_lock(77)")
+            trigger = asyncio.create_task(app.trigger("t.desk.v1", 1))
+            await eventually(lambda: other.execute(waits, ("advisory",)).fetchone(), "a commit that waits for us")
+            await proxy.refuse()
+            await proxy.accept()
+            await eventually(lambda: other.execute(waits, ("transactionid",)).fetchone(), "a second try")
+            await eventually(lambda: app._engine._desk._alone, "a trigger that goes on alone")
+            other.execute("SELECT pg_advisory_unlock(77)")
+            handle = await trigger
+            assert handle.is_new
+            assert sum(count.runs for count in await app.counts()) == 2
+            await app.close()
 
 
 async def test_one_writer_needs_no_desks(tmp_path: Any) -> None:

@@ -132,6 +132,21 @@ async def test_a_worker_leaves_types_it_has_no_handler_for(app: swf.App) -> None
     assert (await stranger.get()).lease_epoch == 0
 
 
+async def test_a_workflow_that_is_added_while_a_worker_runs_is_served(app: swf.App) -> None:
+    @app.workflow("t.early.v1")
+    async def early(ctx: swf.Context) -> str:
+        return "early"
+
+    async with app.worker():
+        assert await app.run(early, timeout="20s") == "early"
+
+        @app.workflow("t.later.v1")
+        async def later(ctx: swf.Context) -> str:
+            return "later"
+
+        assert await app.run(later, timeout="20s") == "later"
+
+
 async def test_a_worker_told_to_fails_types_it_has_no_handler_for(app: swf.App) -> None:
     stranger = await app.trigger("t.stranger.v1")
     async with app.worker(on_unknown="fail"):

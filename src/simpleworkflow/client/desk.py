@@ -108,12 +108,14 @@ class Desk:
             reply(None, error)
 
     async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
+        """What was in the way may have been our own first try, whose connection was lost before it had committed."""
         try:
             async with self._passage:
-                (answer,) = await self._create([new])
+                (answer,) = await self._create([new], repeated=new.has_new_id)
         except StoreBusy:
             async with self._waiting_room:
-                (answer,) = await self._create([new], timeout=deadline - self.loop.time(), impatient=False)
+                left = deadline - self.loop.time()
+                (answer,) = await self._create([new], timeout=left, impatient=False, repeated=new.has_new_id)
         return answer
 
     async def _flush(self, new: list[NewRun], _: bool) -> Sequence[Answer]:
@@ -136,11 +138,11 @@ class Desk:
         return answers
 
     async def _create(
-        self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True
+        self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True, repeated: bool = False
     ) -> Sequence[Answer]:
         telling = len(new) == 1 and self._ledger.has_lateral and self._hinter.may_tell_now()
         operation = runs.create(new, telling=telling)
-        operation.impatient = impatient
+        operation.impatient, operation.repeated = impatient, repeated
         timeout = self._settings.store_timeout if timeout is None else timeout
         work = self._ledger.run(operation, timeout=timeout)
         # PostgreSQL's driver lets nothing wait without an end, and a second timer is a second timer for every trigger.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from ..model import payload
@@ -54,6 +54,10 @@ class Workflow(Generic[I, O]):
     on_cancel: str | None = None
     on_exhausted: Literal["fail", "hold"] = "fail"
     description: str | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it was made of, without what it has remembered since: that cannot be pickled."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @functools.cached_property
     def result_name(self) -> str:

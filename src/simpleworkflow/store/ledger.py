@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock, SystemClock, monotonic
 from ..model.errors import MissingMigration
 from . import migrate
 from .migrate import Applied, Migration
@@ -54,7 +54,9 @@ class Ledger:
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         """Run one operation. The first one makes sure that the tables are there."""
         if not self._checked:
+            began = monotonic()
             await self.check(timeout=timeout)
+            timeout = None if timeout is None else timeout - (monotonic() - began)
         return await self._driver.run(operation, timeout=timeout)
 
     async def look(self, operation: Operation[T], *, timeout: float | None = None) -> T:

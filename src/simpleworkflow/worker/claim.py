@@ -64,19 +64,18 @@ class Claimer:
         self._looked = 0.0
         self.next_due = float("inf")
         """Seconds from the last look until the next run that was not due yet."""
-        self._routed: list[Workflow[Any, Any]] = []
-        self._routed_at = -1
+        self._routed: tuple[int, list[Workflow[Any, Any]]] = -1, []
+        """With the state of the registry that it was made from. One piece: other threads ask, too."""
         self._served: dict[int, str] = {}
         self._served_suspects: dict[int, str] = {}
 
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
-        changes = self._registry.changes
-        if self._routed_at != changes:
-            served = self._registry.served()
-            self._routed = [w for w in served if any(in_span(w.name, span) for span in self._spans)]
-            self._routed_at = changes  # last: other threads ask, too
-        return self._routed
+        changes, (known, routed) = self._registry.changes, self._routed
+        if known != changes:
+            routed = [w for w in self._registry.served() if any(in_span(w.name, span) for span in self._spans)]
+            self._routed = changes, routed
+        return routed
 
     @property
     def only_type(self) -> str | None:
