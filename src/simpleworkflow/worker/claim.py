@@ -165,6 +165,9 @@ class Claimer:
 
     def _in_turn(self, lanes: list[Lane], served: dict[int, str]) -> list[Lane]:
         """Serving order: by priority, and among equals the one after the one that went first the last time."""
+        if len(lanes) == 1:
+            served[lanes[0].priority] = lanes[0].type
+            return lanes
         ordered: list[Lane] = []
         for priority in sorted({lane.priority for lane in lanes}):
             equals = sorted(lane for lane in lanes if lane.priority == priority)
