@@ -227,15 +227,11 @@ class Sorter(Batcher[Item, Answer]):
         self._free: dict[Hashable, int] = {}
         """How many more batches of each kind may start."""
 
-    def post(self, item: Item, reply: Reply[Answer]) -> None:
-        kind = self._kind(item)
-        self._waiting.append((item, reply, kind))
-        if self._free.get(kind, 1) and len(self._busy) < self._flushers and self._is_enough(kind):
-            self._begin()
-
     def _is_enough(self, kind: Hashable) -> bool:
         if not self._busy:
             return True
+        if not self._flights_left(kind):
+            return False
         if len(self._waiting) >= self._share:
             return True
         for _, _, since in self._flying.values():  # the first is the oldest

@@ -43,8 +43,10 @@ class Slots:
 
     def leave(self, execution: Execution) -> bool:
         """Whether it had taken a slot at all."""
+        if not self._executions:
+            return False  # the usual case while runs wait for nothing
         key = key_of(execution.lease)
-        if not self._executions or self._executions.get(key) is not execution:
+        if self._executions.get(key) is not execution:
             return False
         del self._executions[key]
         self._by_type[execution.lease.type] -= 1
