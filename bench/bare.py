@@ -18,13 +18,11 @@ from typing import Any
 import asyncpg
 from hot import SESSION, Moved, claim, claim_values, settle, settle_arrays
 
-from simpleworkflow.store.drivers.postgres import bind
-
 
 async def drain(url: str, runs: int) -> dict[str, Any]:
     connection = await asyncpg.connect(url, server_settings=SESSION)
     try:
-        wanted = bind(claim(), claim_values())
+        wanted = claim_values()
         began, cpu_began = time.perf_counter(), time.process_time()
         done = 0
         while done < runs:
@@ -41,7 +39,7 @@ async def drain(url: str, runs: int) -> dict[str, Any]:
 
 
 async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> int:
-    rows = await connection.fetch(claim().text, *wanted)
+    rows = await connection.fetch(claim().for_one, *wanted)
     if rows and "payload" not in rows[0]:
         raise Moved(f"the claim brings no payload any more but {list(rows[0].keys())}")
     for row in rows:

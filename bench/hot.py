@@ -17,6 +17,7 @@ from simpleworkflow.config import Settings
 from simpleworkflow.model.retry import DEFAULT_RETRY
 from simpleworkflow.store.catalog import Statement, statements
 from simpleworkflow.store.drivers.postgres import _SESSION as SESSION
+from simpleworkflow.store.drivers.postgres import bind
 
 __all__ = [
     "BATCH",
@@ -26,6 +27,7 @@ __all__ = [
     "claim",
     "claim_values",
     "literal",
+    "quoted",
     "settle",
     "settle_arrays",
     "settle_columns",
@@ -60,14 +62,21 @@ def settle() -> Statement:
     return _statement("finish_counted", "log_finished")
 
 
-def claim_values() -> dict[str, Any]:
-    """What the claim is given, by the names in its `order`: one lane, a batch of a hundred."""
-    return {
-        name: [tuple(_known(_CLAIM, column) for column, _ in claim().batches[name])]
-        if name in claim().batches
+def claim_values() -> list[Any]:
+    """What the claim is given, in the order of its text for one lane: that lane, and a batch of a hundred."""
+    statement = claim()
+    named = {
+        name: [tuple(_known(_CLAIM, column) for column, _ in statement.batches[name])]
+        if name in statement.batches
         else _known(_CLAIM, name)
-        for name in claim().order
+        for name in statement.order
     }
+    return bind(statement, named, alone=True)
+
+
+def quoted(value: Any) -> str:
+    """A value as SQL has it."""
+    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
 def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[Any]]:

@@ -20,9 +20,6 @@ from pathlib import Path
 import psycopg
 from hot import BATCH, SESSION, Moved, claim, claim_values, literal, settle, settle_arrays, settle_columns
 
-from simpleworkflow.store.catalog import Statement
-from simpleworkflow.store.drivers.postgres import bind
-
 EVENTS = ("created", "leased", "started", "succeeded")
 SECONDS = 600
 _BROUGHT = {"run_id": "ids", "epoch": "epochs"}
@@ -54,7 +51,10 @@ def rate(bin_dir: Path, url: str, runs: int, clients: int) -> float:
 
 def drain_script() -> str:
     """One transaction of pgbench's: a claim and the settle of what it brought."""
-    return f"{wrapped(_named(claim(), 'claim'))}\n\\gset\n{_named(settle(), 'settle')};\n"
+    brought = {place: f":{_BROUGHT[column]}" for place, (column, _) in _settled() if column in _BROUGHT}
+    nothing = {place: "NULL" for place, value in enumerate(claim_values(), start=1) if value is None}
+    claiming = wrapped(_named(claim().for_one, "claim", nothing))
+    return f"{claiming}\n\\gset\n{_named(settle().text, 'settle', brought)};\n"
 
 
 def wrapped(text: str) -> str:
@@ -89,26 +89,26 @@ def main_part(text: str) -> int:
 
 def variables() -> dict[str, str]:
     """Every bound value but the two that the claim brings, by the names that `_named` gave them."""
-    values = {}
-    for place, value in enumerate(bind(claim(), claim_values()), start=1):
-        values[f"claim_{place}"] = literal(value) if isinstance(value, list) else str(value)
+    claimed = enumerate(claim_values(), start=1)
+    values = {f"claim_{place}": str(value) for place, value in claimed if value is not None}
     arrays = settle_arrays([None] * BATCH, [None] * BATCH)
-    for place, ((column, _), array) in enumerate(zip(settle_columns(), arrays, strict=True), start=1):
+    for (place, (column, _)), array in zip(_settled(), arrays, strict=True):
         if column not in _BROUGHT:
             values[f"settle_{place}"] = literal(array)
     return values
 
 
-def _named(statement: Statement, prefix: str) -> str:
-    """Our placeholders as pgbench variables; those of the claim's rows as `\\gset` names them."""
-    if re.search(r"(?<!:):(?!:)", statement.text):
-        raise Moved(f"{statement.name} has a lone colon, which pgbench would take for a variable")
-    brought = {}
-    if prefix == "settle":
-        for place, (column, _) in enumerate(settle_columns(), start=1):
-            if column in _BROUGHT:
-                brought[place] = _BROUGHT[column]
-    return re.sub(r"\$(\d+)", lambda m: ":" + brought.get(int(m[1]), f"{prefix}_{m[1]}"), statement.text)
+def _settled() -> list[tuple[int, tuple[str, str]]]:
+    """The columns of the settle, with their places."""
+    return list(enumerate(settle_columns(), start=1))
+
+
+def _named(text: str, prefix: str, others: dict[int, str]) -> str:
+    """Our placeholders as pgbench variables, but for those that have other names: `\\gset` gives some, and nothing has
+    none."""
+    if re.search(r"(?<!:):(?!:)", text):
+        raise Moved(f"the {prefix} has a lone colon, which pgbench would take for a variable")
+    return re.sub(r"\$(\d+)", lambda m: others.get(int(m[1]), f":{prefix}_{m[1]}"), text)
 
 
 def finished(url: str, runs: int) -> None:

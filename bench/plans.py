@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from hot import BATCH, SESSION, Moved, claim, claim_values, literal
-
-from simpleworkflow.store.drivers.postgres import bind
+from hot import BATCH, SESSION, Moved, claim, claim_values, quoted
 
 WARM_UPS = 8
 """PostgreSQL compares plans after the fifth execution."""
@@ -34,7 +32,7 @@ def look(url: str, times: int) -> list[Look]:
     """Explain the claim so many times, each time in a transaction that leaves nothing behind."""
     options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
     with psycopg.connect(url, autocommit=True, options=options) as connection:
-        connection.execute(f"PREPARE claim AS {claim().text}".encode())
+        connection.execute(f"PREPARE claim AS {claim().for_one}".encode())
         for _ in range(WARM_UPS):
             _rolled_back(connection, _execute())
         return [
@@ -68,8 +66,7 @@ def _walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _execute() -> str:
-    values = (literal(v) if isinstance(v, list) else str(v) for v in bind(claim(), claim_values()))
-    return "EXECUTE claim(" + ", ".join("'" + value.replace("'", "''") + "'" for value in values) + ")"
+    return f"EXECUTE claim({', '.join(map(quoted, claim_values()))})"
 
 
 def _rolled_back(connection: psycopg.Connection[tuple[Any, ...]], statement: str) -> Any:

@@ -3,7 +3,9 @@
 The clock starts before the call and stops in the handler, in another process; jobs come one at a time, 25 to 60 ms
 apart. Peers that poll do so as often as their documented settings allow; the processor time that an idle worker used
 is recorded beside its figure, because asking every millisecond, as pgqrs does, is quick and never at rest. The best
-peer of this very run carries the bar on the median, whatever its quickness costs. The 99th percentile is read off all
+peer of this very run carries the bar on the median, whatever its quickness costs. Ours rests until it is told, its
+default; beside it the same worker runs once more with `poll_every` at five milliseconds, to tell what being awake is
+worth, and that is held against the same bar. The 99th percentile is read off all
 samples together and only reported: on a shared machine it is mostly the machine's. The way back, until
 `handle.result()` has returned, is measured for ours alone.
 """
@@ -15,7 +17,7 @@ from typing import Any
 
 from ground import Ground
 from judging import OURS, Bar, Finding, ratios
-from peers.driving import best, finding, rounds
+from peers.driving import AWAKE_SECONDS, OURS_AWAKE, best, finding, rounds
 
 SAMPLES = 100
 OUR_SAMPLES = 150  # 1,050 in seven rounds
@@ -23,14 +25,16 @@ QUICK_SAMPLES = 25
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
 ROUNDS = 3
-CLOSE = dict.fromkeys((OURS, "pgqrs", "pgqueuer"), 7)
+CLOSE = dict.fromkeys((OURS, "pgqrs", OURS_AWAKE, "pgqueuer"), 7)
 """Rounds of those that are close to each other: three would leave the verdict to chance."""
 CEILING = Bar(at_most=1.1)
 
 
 def measure(ground: Ground) -> list[Finding]:
     peers = QUICK_PEERS if ground.quick else PEERS
-    samples = dict.fromkeys((OURS, *peers), QUICK_SAMPLES if ground.quick else SAMPLES)
+    neighbour, *others = peers
+    everyone = (OURS, neighbour, OURS_AWAKE, *others)
+    samples = dict.fromkeys(everyone, QUICK_SAMPLES if ground.quick else SAMPLES)
     if not ground.quick:
         samples[OURS] = OUR_SAMPLES
     found = rounds(ground, "latency", samples, dict.fromkeys(samples, ROUNDS) | ({} if ground.quick else CLOSE))
@@ -47,7 +51,24 @@ def measure(ground: Ground) -> list[Finding]:
             figure="start_p50_ms",
             bar=CEILING if peer == first else None,
         )
-    return findings + _tail(found, first) + _results(found)
+    return findings + _awake(found, first) + _tail(found, first) + _results(found)
+
+
+def _awake(found: list[dict[str, Any]], first: str | None) -> list[Finding]:
+    """Both ask all the time."""
+    if first is None:
+        return []
+    often = f"poll_every of {AWAKE_SECONDS * 1_000:g} ms"
+    return finding(
+        found,
+        first,
+        key="latency.start.awake",
+        title=f"idle latency, trigger to start, p50, against {first}, ours with a {often}",
+        unit="ms",
+        figure="start_p50_ms",
+        bar=CEILING,
+        ours=OURS_AWAKE,
+    )
 
 
 def _tail(found: list[dict[str, Any]], first: str | None) -> list[Finding]:

@@ -1,4 +1,5 @@
-"""simpleworkflow: one worker process at default settings, as `simpleworkflow worker` runs it.
+"""simpleworkflow: one worker process at default settings, as `simpleworkflow worker` runs it; BENCH_POLL_EVERY makes it
+ask that often instead of resting until it is told.
 
 The worker runs in the main thread on its own event loop, made the way the command makes it; only the signal handlers
 are left out. The runs are counted through the public door. The URL of a SQLite database is the path of its file.
@@ -7,6 +8,7 @@ are left out. The runs are counted through the public door. The URL of a SQLite 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -77,7 +79,9 @@ async def work(jobs: int, first: swf.Workflow[Any, Any] | None = None) -> dict[s
         await app.trigger_many(first, payloads(jobs))
     await app.check()
     clock = make_clock(jobs)
-    worker = app.make_worker(process_ends=True)
+    poll_every = os.environ.get("BENCH_POLL_EVERY")
+    choices: Any = {"poll_every": float(poll_every)} if poll_every else {}
+    worker = app.make_worker(process_ends=True, **choices)
     running = asyncio.create_task(worker.run())
     try:
         return await clock.wait_async(succeeded)

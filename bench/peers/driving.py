@@ -32,6 +32,10 @@ HERE = Path(__file__).resolve().parent
 DRIVER_SECONDS = 900
 STEPS = 10
 OURS_SQLITE, DBOS_SQLITE = "ours_sqlite", "dbos_sqlite"
+OURS_AWAKE = "ours_awake"
+"""Ours with a worker that asks as often as AWAKE_SECONDS says instead of resting until it is told."""
+AWAKE_SECONDS = 0.005
+_OURS = (OURS, OURS_SQLITE, OURS_AWAKE)
 
 TRIGGERED = {
     OURS: "SELECT count(*) FROM workflow.workflow_run",
@@ -164,7 +168,7 @@ def is_present(who: str) -> bool:
 
 
 def install(who: str) -> None:
-    if who in (OURS, OURS_SQLITE):
+    if who in _OURS:
         return
     try:
         make(who, cache_folder())
@@ -193,8 +197,10 @@ def _drive(who: str, *words: str) -> str:
     if who in NODE_PINS:
         command = ["node", str(HERE / f"drive_{who}.mjs"), *words]
         environment["PEER_FOLDER"] = str(cache_folder() / who)
-    elif who in (OURS, OURS_SQLITE):
+    elif who in _OURS:
         command = [sys.executable, str(HERE / "drive_ours.py"), *words]
+        if who == OURS_AWAKE:
+            environment["BENCH_POLL_EVERY"] = str(AWAKE_SECONDS)
     else:
         command = [str(python_of(who)), str(HERE / f"drive_{who}.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_SECONDS, check=False, env=environment)

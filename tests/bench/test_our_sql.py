@@ -7,7 +7,10 @@ import re
 import hot
 import pgbench
 import plans
+import psycopg
 import pytest
+
+import simpleworkflow as swf
 
 
 def test_the_ceiling_binds_every_parameter_of_the_catalogue() -> None:
@@ -50,3 +53,21 @@ def test_with_queries_that_nobody_reads_are_counted_beside_the_top() -> None:
     claimed = node(100, **{"Subplan Name": "CTE claimed"})
     top = node(105, **{"CTE Name": "claimed", "Plans": [claimed, logged]})
     assert plans.total_buffers(top) == 115
+
+
+def test_the_claim_that_is_looked_at_runs_with_its_values(postgres_url: str) -> None:
+    app = swf.App(postgres_url)
+    app.sync.trigger_many(hot.TYPE, [{}] * (hot.BATCH + 1))
+    app.sync.close()
+    (seen,) = plans.look(postgres_url, 1)
+    assert seen.buffers > hot.BATCH
+
+
+def test_the_ceilings_script_is_sql_that_the_server_takes(postgres_url: str) -> None:
+    """As pgbench sends it: each statement prepared, its variables as parameters."""
+    claiming, settling = re.split(r"\n\\gset\n", pgbench.drain_script().rstrip(";\n"))
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        known = pgbench.variables() | {"ids": "{}", "epochs": "{}"}
+        for text in (claiming, settling):
+            values = [known[name] for name in re.findall(r"(?<!:):(\w+)", text)]
+            connection.execute(re.sub(r"(?<!:):(\w+)", "%s", text.replace("%", "%%")), values)

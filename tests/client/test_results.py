@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.client import looking
+from simpleworkflow.client.waiting import Waiters
 
 
 def define(app: swf.App) -> dict[str, swf.Workflow[Any, Any]]:
@@ -311,3 +313,28 @@ async def test_a_finished_run_says_how_it_ended(app: swf.App) -> None:
     gone = await app.trigger("a.b.v1")
     await gone.cancel("no need")
     assert (await gone.explain()).endswith(": no need")
+
+
+async def test_who_begins_to_wait_during_a_look_is_not_answered_by_it() -> None:
+    """It may have been reopened between the two: what the look saw is how its earlier execution ended."""
+    run_id, looks, may_answer = uuid4(), 0, asyncio.Event()
+
+    class Slow:
+        async def run(self, _: object) -> list[Any]:
+            nonlocal looks
+            looks += 1
+            seen = SimpleNamespace(id=run_id, look=looks)
+            await may_answer.wait()
+            return [seen]
+
+        async def listen(self, _: object) -> None:
+            await asyncio.Event().wait()
+
+    waiters = Waiters(Slow(), poll_every=60)  # type: ignore[arg-type]
+    early = asyncio.create_task(waiters.finished(run_id))
+    await eventually(lambda: looks == 1, "the first look is under way")
+    late = asyncio.create_task(waiters.finished(run_id))
+    await asyncio.sleep(0)
+    may_answer.set()
+    assert [found.look for found in await asyncio.gather(early, late)] == [1, 2]  # type: ignore[attr-defined]
+    await waiters.close()

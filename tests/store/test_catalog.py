@@ -45,7 +45,13 @@ def test_both_databases_bind_the_same_parameters(name: str) -> None:
 
 
 def test_no_statement_exists_on_one_database_alone_but_hints_and_the_fence_that_saves_round_trips() -> None:
-    assert set(OVERRIDES) ^ set(PORTABLE) == {"finish_counted", "notify", "record_fenced", "record_results"}
+    assert set(OVERRIDES) ^ set(PORTABLE) == {
+        "finish_and_tell",
+        "finish_counted",
+        "notify",
+        "record_fenced",
+        "record_results",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDES))
@@ -157,11 +163,47 @@ SELECT :now + us(b.n * (2 + 1)), x::text, :limit, ':00' FROM :b JOIN workflow.wo
         "SELECT now() + ((b.n * (2 + 1)) * interval '1 microsecond'), x::text, $1::integer, ':00' "
         "FROM unnest($2::uuid[], $3::integer[]) AS b(run_id, n) JOIN workflow.workflow_run r ON true LIMIT $1::integer"
     )
+    assert compiled(text)["a"].for_one == (
+        "SELECT now() + ((b.n * (2 + 1)) * interval '1 microsecond'), x::text, $1::integer, ':00' "
+        "FROM (SELECT $2::uuid AS run_id, $3::integer AS n) AS b JOIN workflow.workflow_run r ON true LIMIT $1::integer"
+    )
     assert compiled(text, "sqlite")["a"].text == (
         "SELECT :now + (b.n * (2 + 1)), x::text, :limit, ':00' FROM (SELECT json_extract(value, '$[0]') AS run_id, "
         "json_extract(value, '$[1]') AS n FROM json_each(:b)) AS b JOIN workflow_run r ON true LIMIT :limit"
     )
     assert compiled(text)["a"].order == ("limit", "b")
+
+
+def test_json_travels_as_text_in_arrays_and_as_itself_alone() -> None:
+    statement = compiled("-- name: a\n-- batch: b(run_id uuid, data json)\nSELECT b.data FROM :b")["a"]
+    assert statement.text == (
+        "SELECT b.data FROM (SELECT run_id, CAST(data AS json) AS data "
+        "FROM unnest($1::uuid[], $2::text[]) AS b(run_id, data)) AS b"
+    )
+    assert statement.for_one == "SELECT b.data FROM (SELECT $1::uuid AS run_id, $2::json AS data) AS b"
+
+
+def test_a_column_of_nothing_is_not_sent_but_every_row_is() -> None:
+    assert catalog.adapt_batch([(1, None, "a"), (2, None, None)], 3) == [[1, 2], None, ["a", None]]
+    assert catalog.adapt_batch([(None, None), (None, None)], 2) == [[None, None], None]
+    assert catalog.adapt_batch([], 2) == [[], []]
+
+
+def described(connection: psycopg.Connection[Any], text: str) -> list[tuple[bytes | None, int]]:
+    """The columns that the server announces for a text, with their types."""
+    prepared = connection.pgconn.prepare(b"", text.encode())
+    assert not prepared.error_message, prepared.error_message.decode()
+    answer = connection.pgconn.describe_prepared(b"")
+    return [(answer.fname(column), answer.ftype(column)) for column in range(answer.nfields)]
+
+
+def test_one_row_alone_brings_the_same_as_a_table_of_one(postgres_url: str) -> None:
+    several = [statement for statement in OVERRIDES.values() if statement.batches and statement.text]
+    assert len(several) > 50
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for statement in several:
+            alone, table = (described(connection, text) for text in (statement.for_one, statement.text))
+            assert alone == table, statement.name
 
 
 def test_tables_live_in_the_configured_schema() -> None:

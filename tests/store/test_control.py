@@ -22,6 +22,7 @@ from support.ledger import (
     create,
     define,
     failed,
+    get,
     leased,
     new,
     offer,
@@ -151,7 +152,7 @@ async def test_finished_among_tells_the_finished_ones(ledger: Ledger) -> None:
     done = await leased(ledger)
     await settle(ledger, succeeded(done))
     (waiting,) = await create(ledger)
-    assert await ledger.run(runs.finished_among([done.id, waiting, new().id])) == {done.id}
+    assert await ledger.run(runs.finished_among([done.id, waiting, new().id])) == [await get(ledger, done.id)]
 
 
 # Undo and dead letter

@@ -1,14 +1,23 @@
-"""A trigger that comes alone notifies with its own commit (PostgreSQL): one round trip, one hint, none when undone."""
+"""A trigger that comes alone, and a run that ends alone, notify with their own commit (PostgreSQL): one round trip, one
+hint, none when undone."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
+import pytest
+from support.ledger import leased, succeeded
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
+from simpleworkflow.model.errors import StoreUnavailable
+from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import NewRun
+from simpleworkflow.runtime.hints import Hinter
+from simpleworkflow.runtime.journal import Journal
 from simpleworkflow.store import open_ledger
-from simpleworkflow.store.operations import runs
+from simpleworkflow.store.operations import leases, runs
 
 
 def heard(listener: psycopg.Connection[tuple[object, ...]]) -> list[str]:
@@ -38,3 +47,61 @@ async def test_a_lone_trigger_sends_one_hint_and_a_crowd_shares_one(postgres_url
         await app.trigger_many("t.told.v1", [None] * 50)
         assert heard(listener) == ["ready"]
     await app.close()
+
+
+async def test_a_run_that_ends_alone_is_told_with_its_commit_and_only_if_it_was_ours(postgres_url: str) -> None:
+    ledger = open_ledger(postgres_url)
+    lease = await leased(ledger)
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        listener.execute("LISTEN simpleworkflow_workflow")
+        ended = leases.settle([succeeded(lease)], fused=True, telling=True)
+        assert await ledger.run(ended) == [Outcome.DONE]
+        assert heard(listener) == ["finished"]
+        late = leases.settle([succeeded(lease._replace(epoch=7))], fused=True, telling=True)
+        assert await ledger.run(late) == [Outcome.LOST]
+        assert heard(listener) == []
+    await ledger.close()
+
+
+async def test_a_worker_tells_once_of_a_run_that_ends_alone(postgres_url: str) -> None:
+    app = swf.App(postgres_url)
+
+    @app.workflow("t.alone.v1")
+    async def alone(ctx: swf.Context, number: int) -> int:
+        return number + 1
+
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        listener.execute("LISTEN simpleworkflow_workflow")
+        async with app.worker(poll_every=60):
+            assert await (await app.trigger(alone, 1)).result(timeout=10) == 2
+        await app.close()  # the last hints are out
+        assert [note.payload for note in listener.notifies(timeout=0.2)] == ["ready", "finished"]
+
+
+async def test_an_end_whose_answer_was_lost_is_told_by_the_next_try(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try was not alone with its news and told nothing; the second finds the run ended and is silent, too."""
+    ledger = open_ledger(postgres_url)
+    hinter = Hinter(ledger)
+    journal = Journal(ledger, hinter, capacity=10)
+    lease = await leased(ledger)
+    run, lost = ledger.run, 0
+
+    async def losing(operation: Any, **rest: Any) -> Any:
+        nonlocal lost
+        answer = await run(operation, **rest)
+        lost += 1
+        if lost == 1:
+            raise StoreUnavailable("the answer was lost")
+        return answer
+
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        listener.execute("LISTEN simpleworkflow_workflow")
+        assert hinter.may_tell_now(), "somebody else has this turn"
+        monkeypatch.setattr(ledger, "run", losing)
+        assert await journal.write(succeeded(lease)) is Outcome.DONE
+        await hinter.stop()
+        assert heard(listener) == ["finished"]
+    assert lost == 2
+    await ledger.close()

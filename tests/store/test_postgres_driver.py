@@ -291,7 +291,7 @@ async def whole_life(ledger: Ledger) -> list[str]:
     assert await ledger.run(leases.expire(limit=5)) == []
     (lease,) = await claim(ledger, suspects=True)
     assert await settle(ledger, failed(lease)) == [Outcome.DONE]
-    assert await ledger.run(runs.finished_among([run_id])) == {run_id}
+    assert [run.id for run in await ledger.run(runs.finished_among([run_id]))] == [run_id]
     await ledger.run(runs.revive([run_id]))
     await ledger.run(runs.cancel([run_id]))
     assert not await ledger.run(leases.hasten_undo(run_id, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -314,11 +315,11 @@ def test_spans_of_a_worker_are_the_types_it_serves() -> None:
     @app.workflow("t.one.v1")
     async def one(ctx: swf.Context) -> None: ...
 
-    async def look() -> tuple[list[Span], list[Span]]:
+    async def look() -> tuple[Sequence[Span], Sequence[Span]]:
         leaving, failing = app.make_worker(), app.make_worker(on_unknown="fail", prefixes=["t."])
         return leaving._claimer.spans(), failing._claimer.spans()
 
     leaving, failing = asyncio.run(look())
-    assert leaving == [span_of_type("t.one.v1")]
-    assert failing == [Span("t.", "t/")]
+    assert leaving == (span_of_type("t.one.v1"),)
+    assert failing == (Span("t.", "t/"),)
     app.sync.close()

@@ -6,6 +6,7 @@ import asyncio
 from uuid import UUID
 
 from ..model.errors import NotRunnable
+from ..model.records import Run
 from ..store.operations import workers
 from .engine import Engine
 
@@ -20,13 +21,11 @@ async def check_served(engine: Engine, type: str, what: str) -> None:
             raise NotRunnable(f"no live worker serves {type} now; nothing was created")
 
 
-async def finishes_within(engine: Engine, run_id: UUID, limit: float | None) -> bool:
-    """Whether the run finishes before so many seconds have passed (None: however long it takes)."""
+async def finished_within(engine: Engine, run_id: UUID, limit: float | None) -> Run | None:
+    """The run, if it finishes before so many seconds have passed (None: however long it takes)."""
     waiting = asyncio.ensure_future(engine.call(lambda: engine.waiters.finished(run_id)))
     try:
         done, _ = await asyncio.wait({waiting}, timeout=limit)
-        if done:
-            waiting.result()
-        return bool(done)
+        return waiting.result() if done else None
     finally:
         waiting.cancel()

@@ -140,7 +140,8 @@ class Desk:
     async def _create(
         self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True, repeated: bool = False
     ) -> Sequence[Answer]:
-        telling = len(new) == 1 and self._ledger.has_lateral and self._hinter.may_tell_now()
+        is_alone = len(new) == 1 and self._ledger.has_lateral and not repeated  # what is there already tells nothing
+        telling = is_alone and self._hinter.may_tell_now()
         operation = runs.create(new, telling=telling)
         operation.impatient, operation.repeated = impatient, repeated
         timeout = self._settings.store_timeout if timeout is None else timeout

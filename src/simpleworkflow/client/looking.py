@@ -19,7 +19,7 @@ from ..model.payload import decode
 from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
 from ..store.operations import events, explain, outbox, runs, steps, workers
 from ..store.protocol import Operation
-from .asking import finishes_within
+from .asking import finished_within
 from .base import Base
 from .explain import DEPTH
 from .explain import explain as explain_run
@@ -178,14 +178,17 @@ class Looking(Base):
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + seconds(timeout, what="timeout")
         told = False
-        while not (run := await self.get(run_id)).is_finished:  # a retry may have opened it again meanwhile
+        run = await self.get(run_id)
+        while not run.is_finished:
             left = EXPLAIN_AFTER if deadline is None else max(deadline - loop.time(), 0.0)
-            if await finishes_within(self._engine, run.id, None if told else left):
-                continue
+            finished = await finished_within(self._engine, run.id, None if told else left)
+            if finished is not None:
+                return finished
             if deadline is not None:
                 raise ResultTimeout(await self.explain(run.id))
             told = True
             await self._log_waiting(run.id)
+            run = await self.get(run_id)
         return run
 
     async def _log_waiting(self, run_id: UUID) -> None:

@@ -1,4 +1,5 @@
-"""Waiting for runs to finish: one listener and one query for everybody who waits in this process.
+"""Waiting for runs to finish: one listener and one query for everybody who waits in this process. Who waited gets the
+run as it was found: to ask again would double the way back.
 
 Hints make it quick; a slow poll makes it certain. Closing tells everybody who still waits, so that no thread hangs.
 """
@@ -10,6 +11,7 @@ import logging
 from uuid import UUID
 
 from ..model.errors import StoreUnavailable
+from ..model.records import Run
 from ..runtime.hints import Hint
 from ..store import Ledger
 from ..store.operations import runs
@@ -23,20 +25,20 @@ class Waiters:
     def __init__(self, ledger: Ledger, poll_every: float) -> None:
         self._ledger = ledger
         self._poll_every = poll_every
-        self._waiting: dict[UUID, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[UUID, list[asyncio.Future[Run]]] = {}
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def finished(self, run_id: UUID) -> None:
-        """Return when the run has finished; called in the engine's loop."""
+    async def finished(self, run_id: UUID) -> Run:
+        """The run, when it has finished; called in the engine's loop."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[Run] = loop.create_future()
         self._waiting.setdefault(run_id, []).append(future)
         if not self._tasks:
             self._tasks = [loop.create_task(self._watch()), loop.create_task(self._ledger.listen(self._hear))]
         self._news.set()
         try:
-            await future
+            return await future
         finally:
             waiting = self._waiting.get(run_id, [])
             if future in waiting:
@@ -65,11 +67,13 @@ class Waiters:
                 pass
 
     async def _look(self) -> None:
+        """Answers those who waited when it began: a run may have been reopened before the others came."""
         self._news.clear()
-        for run_id in await self._ledger.run(runs.finished_among(list(self._waiting))):
-            for future in self._waiting.get(run_id, []):
+        waiting = {run_id: tuple(futures) for run_id, futures in self._waiting.items()}
+        for run in await self._ledger.run(runs.finished_among(list(waiting))):
+            for future in waiting[run.id]:
                 if not future.done():
-                    future.set_result(None)
+                    future.set_result(run)
 
     async def close(self) -> None:
         for future in [future for waiting in self._waiting.values() for future in waiting]:

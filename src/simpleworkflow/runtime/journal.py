@@ -171,14 +171,18 @@ class Journal:
         if self._lines and not all(map(self._is_next, entries)):
             return await self._flush_each(entries)
         sorted_by_kind = self._ledger.has_lateral
-        operation = steps.flush(entries, fused=sorted_by_kind, alike=sorted_by_kind)
+        kind = steps.kind_of(entries[0]) if sorted_by_kind else None
+        # A try that finds its work done tells nothing: what the first one did not say must be said apart.
+        is_alone = kind is steps.Kind.SUCCESS and len(entries) == 1 and not repeated
+        telling = is_alone and self._hinter.may_tell_now()
+        operation = steps.flush(entries, fused=sorted_by_kind, alike=sorted_by_kind, telling=telling)
         operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
             return await self._flush_free(entries, True)
-        one_speaks_for_all = sorted_by_kind and steps.kind_of(entries[0]) in {steps.Kind.SUCCESS, steps.Kind.RESULT}
-        self._tell(entries[:1] if one_speaks_for_all else entries)
+        if not telling:
+            self._tell(entries[:1] if kind in {steps.Kind.SUCCESS, steps.Kind.RESULT} else entries)
         return outcomes
 
     async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:

@@ -51,7 +51,7 @@ class Mode(Enum):
     """Several statements that see one and the same state and one and the same time; changes nothing."""
 
     SCAN = "scan"
-    """Reads much of a table, so the planner is left free; not for hot paths."""
+    """Reads much of a table, or what its parameters decide, so the planner is left free; not for hot paths."""
 
     STATEMENTS = "statements"
     """Each statement may commit alone (a database with round trips saves two); SQLite still uses one transaction."""

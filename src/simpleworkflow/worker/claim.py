@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..clock import monotonic, to_us
 from ..config import Settings
@@ -33,6 +33,15 @@ LANES_FRESH = 0.25
 FEW_LANES = 16
 LOWS_FRESH = 1.0
 _START = Lane("", -1)
+
+
+class _Routes(NamedTuple):
+    """What a worker serves, with the state of the registry that it was worked out from. One piece: other threads ask,
+    too."""
+
+    changes: int
+    workflows: list[Workflow[Any, Any]]
+    spans: tuple[Span, ...]
 
 
 class Claimer:
@@ -64,18 +73,21 @@ class Claimer:
         self._looked = 0.0
         self.next_due = float("inf")
         """Seconds from the last look until the next run that was not due yet."""
-        self._routed: tuple[int, list[Workflow[Any, Any]]] = -1, []
-        """With the state of the registry that it was made from. One piece: other threads ask, too."""
+        self._routes = _Routes(-1, [], ())
         self._served: dict[int, str] = {}
         self._served_suspects: dict[int, str] = {}
 
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
-        changes, (known, routed) = self._registry.changes, self._routed
-        if known != changes:
+        return self._known_routes().workflows
+
+    def _known_routes(self) -> _Routes:
+        changes, known = self._registry.changes, self._routes
+        if known.changes != changes:
             routed = [w for w in self._registry.served() if any(in_span(w.name, span) for span in self._spans)]
-            self._routed = changes, routed
-        return routed
+            spans = self._spans if self._any_type else merge_spans([span_of_type(w.name) for w in routed])
+            known = self._routes = _Routes(changes, routed, tuple(spans))
+        return known
 
     @property
     def only_type(self) -> str | None:
@@ -88,11 +100,9 @@ class Claimer:
         workflow = self._registry.find(type)
         return workflow is not None and workflow.handler is not None and workflow.is_async
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> Sequence[Span]:
         """What this worker serves: all of its spans, or exactly the types it has handlers for."""
-        if self._any_type:
-            return list(self._spans)
-        return merge_spans([span_of_type(workflow.name) for workflow in self.routed()])
+        return self._known_routes().spans
 
     async def claim(self, limit: int, room: dict[str, int]) -> list[Lease]:
         """Up to `limit` runs. `room` says how many more runs of each capped type may start."""

@@ -53,6 +53,8 @@ MOST = 500
 """Runs in one claim."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
+SUSPECTS_PAUSE = 0.5
+"""Seconds between two looks for suspects that found none, however often a worker polls."""
 CLAIM_GRACE = 1.0
 CLAIM_SLACK = 0.002
 
@@ -140,7 +142,8 @@ class Intake:
             elif self._meter is not None and not self._lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
-                await asyncio.sleep(0)  # what was taken starts first
+                await asyncio.sleep(0)  # what was taken starts first,
+                await asyncio.sleep(0)  # and if it has ended by then, its end is sent before the next question
                 continue
             if len(taken) < free or free <= 0:
                 pause = min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK)
@@ -271,7 +274,7 @@ class Intake:
             if self._slots.suspect is None and monotonic() >= self._suspects_after:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)
                 taken += await self._claimer.claim_suspect(room)
-                self._suspects_after = 0.0 if taken else monotonic() + self._settings.poll_every / 2
+                self._suspects_after = 0.0 if taken else monotonic() + SUSPECTS_PAUSE
             if free > len(taken):
                 room = self._slots.room_by_type(self._claimer.routed(), [*waiting, *taken])
                 taken += await self._claimer.claim(free - len(taken), room)

@@ -8,6 +8,8 @@ Dangers, and what is done about them:
 - Deadlocks, serialization failures and lock timeouts are repeated after a short random pause.
 - A wrong plan, once cached, ruins the hot statements: engine connections run with the planner's other roads closed,
   and look-ups are priced so that a table which was still empty when the plan was made is not read from end to end.
+  Left to itself PostgreSQL plans every claim anew, because it takes a plan that knows the batch for cheaper; with the
+  roads closed there is no other to find. Where the best road depends on what is asked (a scan), each is planned.
   Behind a transaction pooler (?pgbouncer=true) session settings and prepared statements do not hold, so there each
   operation opens its transaction with SET LOCAL, nothing is prepared, and hints come from polling alone.
 """
@@ -50,6 +52,7 @@ _PLANNER = {
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
     "random_page_cost": "0.01",
+    "plan_cache_mode": "force_generic_plan",
     "jit": "off",
     "lock_timeout": "500ms",
 }
@@ -184,7 +187,9 @@ class PostgresDriver:
         statement = self._statements[wanted.name]
         if not statement.text:
             return []
-        rows: Rows = await connection.fetch(statement.text, *bind(statement, wanted.parameters))
+        alone = all(len(wanted.parameters[name]) == 1 for name in statement.batches)
+        text = statement.for_one if alone else statement.text
+        rows: Rows = await connection.fetch(text, *bind(statement, wanted.parameters, alone=alone))
         return rows
 
     async def _connection(self) -> Any:
@@ -284,6 +289,7 @@ def _begin(mode: Mode, pooled: bool) -> str:
     """One round trip. A scan gets back the roads that engine connections close, for its own transaction."""
     if mode is Mode.SCAN:
         settings = {name: "on" for name in _PLANNER if name.startswith("enable_")}
+        settings["plan_cache_mode"] = "force_custom_plan"
     else:
         settings = _PLANNER if pooled else {}
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if mode is Mode.SNAPSHOT else "BEGIN"
@@ -319,13 +325,13 @@ def _keep_alive(connection: Any) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def bind(statement: Statement, parameters: dict[str, Any]) -> list[Any]:
-    """Positional arguments: a batch becomes one array per column."""
+def bind(statement: Statement, parameters: dict[str, Any], *, alone: bool = False) -> list[Any]:
+    """Positional arguments: a batch becomes one array per column, or its only row if each batch has but one."""
     bound: list[Any] = []
     for name in statement.order:
         columns = statement.batches.get(name)
         if columns is None:
             bound.append(parameters[name])
         else:
-            bound += adapt_batch(parameters[name], len(columns))
+            bound += parameters[name][0] if alone else adapt_batch(parameters[name], len(columns))
     return bound

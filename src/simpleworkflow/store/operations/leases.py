@@ -79,10 +79,11 @@ def _claiming(
     return leases
 
 
-def settle(endings: Sequence[Ending], *, fused: bool = False) -> Operation[list[Outcome]]:
-    """End executions. One statement where possible; with parents to wake, locks in id order come first."""
+def settle(endings: Sequence[Ending], *, fused: bool = False, telling: bool = False) -> Operation[list[Outcome]]:
+    """End executions. One statement where possible; with parents to wake, locks in id order come first. `telling`:
+    whoever waits for a result hears of a fused end with the commit."""
     if all(ending.is_plain_success for ending in endings):
-        return _finish_counted(endings) if fused else _finish(endings)
+        return _finish_counted(endings, telling) if fused else _finish(endings)
     if any(ending.has_parent for ending in endings):
         return _settle_family(endings)
     return _settle(endings)
@@ -99,10 +100,10 @@ def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Out
 
 
 @statements
-def _finish_counted(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+def _finish_counted(endings: Sequence[Ending], telling: bool, repeated: bool = False) -> Steps[list[Outcome]]:
     """The same where one statement does it all: it says how many it has ended, and which is asked when some are not."""
     ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    (answer,) = yield query("finish_counted", b=ordered)
+    (answer,) = yield query("finish_and_tell" if telling else "finish_counted", b=ordered)
     if answer["done"] == len(endings):
         return [Outcome.DONE] * len(endings)
     return (yield from _outcomes(endings, set(), repeated=True))

@@ -250,11 +250,11 @@ def standing() -> Steps[list[Standing]]:
 
 
 @reading
-def finished_among(run_ids: Sequence[UUID]) -> Steps[set[UUID]]:
-    return {row["id"] for row in (yield query("finished_among", b=[(run_id,) for run_id in run_ids]))}
+def finished_among(run_ids: Sequence[UUID]) -> Steps[list[Run]]:
+    return [run_of(row) for row in (yield query("finished_among", b=[(run_id,) for run_id in run_ids]))]
 
 
-@reading
+@scanning
 def list_page(
     *,
     statuses: Sequence[Status],

@@ -97,12 +97,14 @@ def kind_of(entry: Entry) -> Kind:
     return Kind.MORE
 
 
-def flush(entries: Sequence[Entry], *, fused: bool = False, alike: bool = False) -> Operation[list[Outcome]]:
+def flush(
+    entries: Sequence[Entry], *, fused: bool = False, alike: bool = False, telling: bool = False
+) -> Operation[list[Outcome]]:
     """Endings alone, and plain records alone where one statement can fence them, take the short road; everything else
-    is locked first. `alike`: all of one kind."""
+    is locked first. `alike`: all of one kind. `telling`: a plain success is announced with its commit."""
     kinds = {kind_of(entries[0])} if alike else set(map(kind_of, entries))
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
-        return leases.settle(cast(Sequence[Ending], entries), fused=fused)
+        return leases.settle(cast(Sequence[Ending], entries), fused=fused, telling=telling)
     if fused and kinds == {Kind.RESULT}:
         operation = _record_results(cast(Sequence[Record], entries))
         operation.hopeful = True

@@ -144,6 +144,11 @@ SELECT id AS run_id, epoch FROM finished
 -- like: finish_runs
 -- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS done FROM finished
 
+-- name: finish_and_tell
+-- differs: finish_counted for a run that ends alone; whoever waits for it hears of it with the commit, see docs/decisions/0014
+-- like: finish_counted
+-- replacing: AS done FROM -> AS done, CASE WHEN count(*) > 0 THEN pg_notify('simpleworkflow_{schema}', 'finished')::text END AS told FROM
+
 -- name: log_finished
 -- differs: finish_runs logs its own events here
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint)

@@ -368,7 +368,7 @@ SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at I
 
 -- name: finished_among
 -- batch: b(run_id uuid)
-SELECT r.id FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
+SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
 
 -- name: list_runs
 -- Newest first, a page at a time; the page after the last id seen.
