@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -165,6 +166,22 @@ async def test_durable_calls_in_as_completed_are_refused_with_the_way_out(app: s
     assert (
         said == ["durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"] * 2
     )
+
+
+async def test_a_task_that_is_cancelled_before_it_begins_leaves_no_warning(
+    app: swf.App, recwarn: pytest.WarningsRecorder
+) -> None:
+    @app.workflow("t.branches.v1")
+    async def handler(ctx: swf.Context) -> bool:
+        task = asyncio.create_task(ctx.step("never", lambda: 1))
+        task.cancel()
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    async with app.worker():
+        assert await app.run(handler, timeout="10s")
+    gc.collect()
+    assert [str(one.message) for one in recwarn if issubclass(one.category, RuntimeWarning)] == []
 
 
 async def half_done(app: swf.App, old: Callable[..., Any], new: Callable[..., Any]) -> tuple[Any, Counter[str]]:

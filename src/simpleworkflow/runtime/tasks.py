@@ -44,9 +44,11 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         if branch is not None:
             kwargs["context"] = context
             context.run(BRANCH.set, branch)
-        if asyncio.iscoroutine(coro):
-            coro = _contained(coro, owner)
-        task = asyncio.Task(coro, loop=loop, **kwargs) if inner is None else inner(loop, coro, **kwargs)
+        work = _contained(coro, owner) if asyncio.iscoroutine(coro) else coro
+        task = asyncio.Task(work, loop=loop, **kwargs) if inner is None else inner(loop, work, **kwargs)
+        if work is not coro:
+            # A task that is cancelled before its first turn never reaches what it contains, and Python would complain.
+            task.add_done_callback(lambda _: coro.close())
         if body is None or not body.is_over:
             family = owner.tasks if body is None else body.tasks
             family.add(task)
