@@ -19,14 +19,14 @@ from ground import Ground
 from judging import OURS, Bar, Finding, ratios
 from peers.driving import AWAKE_SECONDS, OURS_AWAKE, best, finding, rounds
 
-SAMPLES = 100
-OUR_SAMPLES = 150  # 1,050 in seven rounds
+SAMPLES = 80
 QUICK_SAMPLES = 25
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
 ROUNDS = 3
-CLOSE = dict.fromkeys((OURS, "pgqrs", OURS_AWAKE, "pgqueuer"), 7)
-"""Rounds of those that are close to each other: three would leave the verdict to chance."""
+CLOSE = dict.fromkeys((OURS, "pgqrs"), 15) | dict.fromkeys((OURS_AWAKE, "pgqueuer"), 7)
+"""Rounds of those that are close to each other: three would leave the verdict to chance. Many short ones, because a
+machine at rest has moods of some seconds."""
 CEILING = Bar(at_most=1.1)
 
 
@@ -35,8 +35,6 @@ def measure(ground: Ground) -> list[Finding]:
     neighbour, *others = peers
     everyone = (OURS, neighbour, OURS_AWAKE, *others)
     samples = dict.fromkeys(everyone, QUICK_SAMPLES if ground.quick else SAMPLES)
-    if not ground.quick:
-        samples[OURS] = OUR_SAMPLES
     found = rounds(ground, "latency", samples, dict.fromkeys(samples, ROUNDS) | ({} if ground.quick else CLOSE))
     first = best(found, peers, figure="start_p50_ms", lowest=True)
     findings: list[Finding] = []

@@ -1,6 +1,7 @@
 """Starts a driver for one run on a fresh database and believes nothing it says without looking.
 
-A run is: a new database, the tables and the jobs (nobody's clock runs), a checkpoint, then the driver's one process.
+A run is: a new database, the tables and the jobs (nobody's clock runs), statistics for a database that was filled, a
+checkpoint, then the driver's one process.
 Afterwards the database itself is asked whether the work was done: rows for every trigger, records for every step. A run
 that did not do it raises.
 
@@ -82,6 +83,8 @@ def run(ground: Ground, who: str, command: str, jobs: int, *, workers: int = 1) 
         unlogged = None if _file_of(url) else ground.ask(UNLOGGED, url)
         if filling:
             _expect(_count(ground, TRIGGERED[who], url), jobs, f"jobs of {who} before the drain")
+            if not _file_of(url):
+                ground.settle(url)
         ground.checkpoint()
         before = ground.processor_seconds()
         words = ["--workers", str(workers)] if workers > 1 else []

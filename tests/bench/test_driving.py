@@ -5,7 +5,9 @@ The drivers themselves are exercised by the benchmark.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +67,42 @@ def test_a_peer_that_cannot_be_installed_is_left_out_with_a_note(
 def test_a_count_that_differs_is_no_figure() -> None:
     with pytest.raises(driving.NotDone, match="jobs: 9 instead of 10"):
         driving._expect(9, 10, "jobs")
+
+
+class Watched:
+    """A ground that only notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[str]:
+        yield "postgresql://nowhere"
+
+    def ask(self, statement: str, url: str | None = None) -> Any:
+        return 7
+
+    def settle(self, url: str) -> None:
+        self.noted.append("settle")
+
+    def checkpoint(self) -> None:
+        self.noted.append("checkpoint")
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+
+def test_what_was_filled_has_statistics_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground: Any = Watched()
+
+    def drive(who: str, command: str, *words: str) -> str:
+        ground.noted.append(command)
+        return '{"jobs": 7, "handlers": 7, "seconds": 1.0}'
+
+    monkeypatch.setattr(driving, "_drive", drive)
+    monkeypatch.setattr(driving, "_verify", lambda *_: None)
+    driving.run(ground, OURS, "drain", 7)
+    assert ground.noted == ["prepare", "settle", "checkpoint", "drain"]
+    ground.noted.clear()
+    driving.run(ground, OURS, "steps", 7)
+    assert ground.noted == ["prepare", "checkpoint", "steps"]
