@@ -24,7 +24,9 @@ from clock import TooSlow
 from crew import Board, Member, crew
 
 CALLERS = 50
-WARM = 5
+WARM = 25
+"""Jobs that are not counted: they pay for caches and connections, and ours opens one more with the twentieth trigger of
+a loop."""
 SPACING_SECONDS = (0.025, 0.060)
 START_SECONDS = 30.0
 
