@@ -32,11 +32,12 @@ from .hints import Hint, Hinter
 from .meter import Meter
 
 FLUSHERS = 3
-BATCH = 500
+BATCH = 1000
+"""Entries of one flush. Fewer and larger ones leave more of two cores to the work itself."""
 FLIGHTS: dict[Hashable, int] = {steps.Kind.RESULT: 2}
 """How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
 sides busy."""
-CAPACITY = 2500
+CAPACITY = 5000
 """Entries that may wait for the database before a worker claims nothing more, unless it has very many slots."""
 LOCKED_PAUSE = 0.2
 SOON = 1.0

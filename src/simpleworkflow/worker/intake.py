@@ -1,13 +1,14 @@
 """Taking runs in: claim what there is room for, and start it a few at a time.
 
 Three things would waste time here. Claims of one or two runs: a claim costs the database about as much as twelve runs
-in it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. Claims of a
-thousand: all that was there has been started long before they come back. And standing still while a claim is under way:
-what ends at once makes room for the next claim while the others are being started.
+in it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. Claims of
+all that may be here: everything has been started long before they come back, so none is larger than half of it. And
+standing still while a claim is under way: what ends at once makes room for the next claim while the others are being
+started.
 
 Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. The
-exception are runs that end as soon as they start: they take no slot, and a few milliseconds' worth of them is claimed
-ahead. When one of them begins to wait after all, those that find no slot any more are handed back.
+exception are runs that end as soon as they start: they take no slot, and some hundredths of a second's worth of them
+is claimed ahead. When one of them begins to wait after all, those that find no slot any more are handed back.
 
 Runs whose last execution took their process down (suspects) come first and one at a time.
 """
@@ -44,12 +45,12 @@ Rest = Coroutine[Any, Any, None] | None
 
 TURN = 0.003
 """Seconds of starting runs in one turn of the event loop."""
-AHEAD = 0.02
+AHEAD = 0.04
 """Seconds of work that may wait here without a slot, as long as no run waits for anything."""
-MOST_AHEAD = 1200
-WORTH = 250
+MOST_AHEAD = 2000
+WORTH = 500
 """So many runs are worth a claim while others still wait to be started."""
-MOST = 500
+MOST = 1000
 """Runs in one claim."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
