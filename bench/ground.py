@@ -64,7 +64,7 @@ class Ground:
             row = cursor.fetchone() if cursor.description else None
             return row[0] if row else None
 
-    def settle(self, url: str) -> None:
+    def tidy(self, url: str) -> None:
         """Dead rows gone, statistics taken: what autovacuum does for any backlog that is older than a minute."""
         self.ask("VACUUM (ANALYZE)", url)
 

@@ -5,9 +5,9 @@ apart. Peers that poll do so as often as their documented settings allow; the pr
 is recorded beside its figure, because asking every millisecond, as pgqrs does, is quick and never at rest. The best
 peer of this very run carries the bar on the median, whatever its quickness costs. Ours rests until it is told, its
 default; beside it the same worker runs once more with `poll_every` at five milliseconds, to tell what being awake is
-worth, and that is held against the same bar. The 99th percentile is read off all
-samples together and only reported: on a shared machine it is mostly the machine's. The way back, until
-`handle.result()` has returned, is measured for ours alone.
+worth, and that is held against the same bar. The 99th percentile is read off all samples together and only reported:
+on a shared machine it is mostly the machine's. The way back, until `handle.result()` has returned, is measured for ours
+alone.
 """
 
 from __future__ import annotations

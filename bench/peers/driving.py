@@ -1,9 +1,8 @@
 """Starts a driver for one run on a fresh database and believes nothing it says without looking.
 
 A run is: a new database, the tables and the jobs (nobody's clock runs), statistics for a database that was filled, a
-checkpoint, then the driver's one process.
-Afterwards the database itself is asked whether the work was done: rows for every trigger, records for every step. A run
-that did not do it raises.
+checkpoint, then the driver's one process. Afterwards the database itself is asked whether the work was done: rows for
+every trigger, records for every step. A run that did not do it raises.
 
 A round is one run of everybody. Rounds go forth and back: the second has the order of the first reversed, so each
 partner is before ours as often as after, the first named peer is always right beside us, and a machine that gets
@@ -84,7 +83,7 @@ def run(ground: Ground, who: str, command: str, jobs: int, *, workers: int = 1) 
         if filling:
             _expect(_count(ground, TRIGGERED[who], url), jobs, f"jobs of {who} before the drain")
             if not _file_of(url):
-                ground.settle(url)
+                ground.tidy(url)
         ground.checkpoint()
         before = ground.processor_seconds()
         words = ["--workers", str(workers)] if workers > 1 else []

@@ -82,8 +82,8 @@ class Watched:
     def ask(self, statement: str, url: str | None = None) -> Any:
         return 7
 
-    def settle(self, url: str) -> None:
-        self.noted.append("settle")
+    def tidy(self, url: str) -> None:
+        self.noted.append("tidy")
 
     def checkpoint(self) -> None:
         self.noted.append("checkpoint")
@@ -102,7 +102,7 @@ def test_what_was_filled_has_statistics_before_the_clock_starts(monkeypatch: pyt
     monkeypatch.setattr(driving, "_drive", drive)
     monkeypatch.setattr(driving, "_verify", lambda *_: None)
     driving.run(ground, OURS, "drain", 7)
-    assert ground.noted == ["prepare", "settle", "checkpoint", "drain"]
+    assert ground.noted == ["prepare", "tidy", "checkpoint", "drain"]
     ground.noted.clear()
     driving.run(ground, OURS, "steps", 7)
     assert ground.noted == ["prepare", "checkpoint", "steps"]
