@@ -11,6 +11,7 @@ CHECKs stand guard, and the trigger that writes the first event stays on.
 from __future__ import annotations
 
 import psycopg
+from ground import Ground
 from hot import TYPE
 
 _PAYLOAD = "json_build_object('order', n, 'note', repeat('x', 80))"
@@ -42,30 +43,26 @@ class NotFilled(Exception):
     """The database does not hold what it was to be filled with."""
 
 
-def backlog(url: str, runs: int) -> None:
+def backlog(ground: Ground, url: str, runs: int) -> None:
     """Pending runs, all due, so that there are so many of them."""
     with psycopg.connect(url, autocommit=True) as connection:
         present = count(connection, "pending")
         connection.execute(_PENDING.encode(), {"first": present + 1, "last": runs})
-        tidy(connection)
         expect(connection, "pending", runs)
+    ground.tidy(url)
 
 
-def past(url: str, runs: int) -> None:
+def past(ground: Ground, url: str, runs: int) -> None:
     """Finished runs with their events, into an empty database."""
     with psycopg.connect(url, autocommit=True) as connection:
         expect(connection, "succeeded", 0)
         connection.execute(_FINISHED.encode(), {"runs": runs})
         connection.execute(_TOLD.encode())
-        tidy(connection)
         expect(connection, "succeeded", runs)
         events = connection.execute("SELECT count(*) FROM workflow.workflow_event").fetchone()
         if events is None or events[0] != 4 * runs:
             raise NotFilled(f"{runs} finished runs should have {4 * runs} events, not {events}")
-
-
-def tidy(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    connection.execute("VACUUM (ANALYZE) workflow.workflow_run, workflow.workflow_event")
+    ground.tidy(url)
 
 
 def count(connection: psycopg.Connection[tuple[object, ...]], status: str) -> int:

@@ -55,8 +55,9 @@ def prepare(url: str, runs: int = 0) -> None:
 
 
 def prepared(ground: Ground, url: str, runs: int) -> None:
-    """A database with so many runs in it that wait to be worked off, and the disk at rest."""
+    """A database with so many runs more that wait to be worked off, tidied as for the comparisons, the disk at rest."""
     prepare(url, runs)
+    ground.tidy(url)
     ground.checkpoint()
 
 

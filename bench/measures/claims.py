@@ -13,7 +13,6 @@ from typing import Any
 
 import filling
 import our_worker
-import psycopg
 from ground import Ground
 from judging import OURS, Bar, Finding, paired, turns
 from plans import Look, look
@@ -21,8 +20,8 @@ from plans import Look, look
 LOOKS = 5
 FEW, SOME, MANY = 1_000, 100_000, 1_000_000
 PAST, QUICK_PAST = 500_000, 100_000
-PAIRS = 3
-RUNS, QUICK_RUNS = 20_000, 6_000
+PAIRS, QUICK_PAIRS = 7, 3
+RUNS, QUICK_RUNS = 60_000, 6_000
 EMPTY = "without a past"
 FLAT = Bar(at_most=1.3)
 UNSLOWED = Bar(at_least=0.9)
@@ -35,9 +34,9 @@ def measure(ground: Ground) -> list[Finding]:
     looks = backlogs(ground, sizes)
     with ground.database() as url:
         our_worker.prepare(url)
-        filling.past(url, past)
+        filling.past(ground, url, past)
         drained = beside_a_past(ground, url, past)
-        filling.backlog(url, SOME)
+        filling.backlog(ground, url, SOME)
         beside = look(url, LOOKS)
     return [flat(looks), *(reported(size, found) for size, found in looks.items()), past_look(past, beside), drained]
 
@@ -48,7 +47,7 @@ def backlogs(ground: Ground, sizes: tuple[int, ...]) -> dict[int, list[Look]]:
     with ground.database() as url:
         our_worker.prepare(url)
         for size in sizes:
-            filling.backlog(url, size)
+            filling.backlog(ground, url, size)
             looks[size] = look(url, LOOKS)
     return looks
 
@@ -88,7 +87,7 @@ def beside_a_past(ground: Ground, url: str, past: int) -> Finding:
     """Drains in the database with a past and in fresh ones, taking turns."""
     runs = QUICK_RUNS if ground.quick else RUNS
     rates: dict[str, list[float]] = {OURS: [], EMPTY: []}
-    for everyone in turns(PAIRS, EMPTY):
+    for everyone in turns(QUICK_PAIRS if ground.quick else PAIRS, EMPTY):
         for who in everyone:
             if who == OURS:
                 rates[who].append(drain(ground, url, runs))
@@ -103,9 +102,6 @@ def beside_a_past(ground: Ground, url: str, past: int) -> Finding:
 
 def drain(ground: Ground, url: str, runs: int) -> float:
     since = str(ground.ask("SELECT now()"))
-    our_worker.prepare(url, runs)
-    with psycopg.connect(url, autocommit=True) as connection:
-        filling.tidy(connection)
-    ground.checkpoint()
+    our_worker.prepared(ground, url, runs)
     our_worker.drain(ground, url, runs)
     return our_worker.rate_by_dates(url, since, runs)

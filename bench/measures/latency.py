@@ -24,7 +24,7 @@ QUICK_SAMPLES = 25
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
 ROUNDS = 3
-CLOSE = dict.fromkeys((OURS, "pgqrs"), 15) | dict.fromkeys((OURS_AWAKE, "pgqueuer"), 7)
+CLOSE = dict.fromkeys((OURS, "pgqrs"), 25) | dict.fromkeys((OURS_AWAKE, "pgqueuer"), 7)
 """Rounds of those that are close to each other: three would leave the verdict to chance. Many short ones, because a
 machine at rest has moods of some seconds."""
 CEILING = Bar(at_most=1.1)
