@@ -45,10 +45,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """As from a shell: a make that was started by another make (`make crash`) talks about folders, too."""
+    started_by_make = {"MAKELEVEL", "MAKEFLAGS", "MFLAGS"}
     return subprocess.run(
         ["make", f"BIN={Path(sys.executable).parent}", *arguments],
         cwd=folder,
-        env=environment(**variables),
+        env={name: value for name, value in environment(**variables).items() if name not in started_by_make},
         input=stdin,
         capture_output=True,
         text=True,
