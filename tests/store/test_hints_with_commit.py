@@ -5,18 +5,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from support.ledger import leased, succeeded
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
-from simpleworkflow.model.errors import StoreUnavailable
+from simpleworkflow.model.errors import StoreError, StoreUnavailable
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import NewRun
 from simpleworkflow.runtime.hints import Hinter
 from simpleworkflow.runtime.journal import Journal
 from simpleworkflow.store import open_ledger
+from simpleworkflow.store.drivers.postgres import PostgresDriver
 from simpleworkflow.store.operations import leases, runs
 
 
@@ -105,3 +107,39 @@ async def test_an_end_whose_answer_was_lost_is_told_by_the_next_try(
         assert heard(listener) == ["finished"]
     assert lost == 2
     await ledger.close()
+
+
+async def test_a_hint_that_the_server_refuses_fails_neither_a_trigger_nor_an_end(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full queue of notifications, which may be another database's doing, refuses the commit that brings one more."""
+    execute, refused = PostgresDriver._execute, []
+
+    async def full(self: PostgresDriver, connection: Any, wanted: Any) -> Any:
+        if getattr(wanted, "name", "").endswith("_and_tell"):
+            refused.append(wanted.name)
+            raise asyncpg.ProgramLimitExceededError("too many notifications in the NOTIFY queue")
+        return await execute(self, connection, wanted)
+
+    monkeypatch.setattr(PostgresDriver, "_execute", full)
+    app = swf.App(postgres_url)
+
+    @app.workflow("t.alone.v1", retry=swf.Retry(max_attempts=1))
+    async def alone(ctx: swf.Context, number: int) -> int:
+        return number + 1
+
+    async with app.worker():
+        handles = [await app.trigger(alone, number) for number in range(3)]
+        assert [await handle.result(timeout=10) for handle in handles] == [1, 2, 3]
+    await app.close()
+    assert {"insert_plain_and_tell", "finish_and_tell"} <= set(refused), "nothing was told with a commit"
+    assert len(refused) < 6, "silent for a while after a refusal"
+
+
+async def test_what_is_refused_for_its_own_sake_is_refused_without_a_hint_too(postgres_url: str) -> None:
+    app = swf.App(postgres_url)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE workflow.workflow_run ADD CHECK (type <> 't.bad.v1')")
+    with pytest.raises(StoreError):
+        await app.trigger("t.bad.v1")
+    await app.close()

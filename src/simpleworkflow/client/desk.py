@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from ..config import Settings
 from ..model.duration import human
-from ..model.errors import SimpleWorkflowError, StoreBusy, StoreUnavailable
+from ..model.errors import SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
 from ..model.records import Created, NewRun
 from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
 from ..runtime.hints import Hint, Hinter
@@ -147,7 +147,13 @@ class Desk:
         timeout = self._settings.store_timeout if timeout is None else timeout
         work = self._ledger.run(operation, timeout=timeout)
         # PostgreSQL's driver lets nothing wait without an end, and a second timer is a second timer for every trigger.
-        answers = await (work if self._ledger.has_lateral else in_time(self._ledger, self._settings, work))
+        try:
+            answers = await (work if self._ledger.has_lateral else in_time(self._ledger, self._settings, work))
+        except StoreError as error:
+            if not telling or isinstance(error, StoreUnavailable):
+                raise
+            self._hinter.was_refused()
+            return await self._create(new, timeout=timeout, impatient=impatient)
         if not telling:
             self._hinter.tell(Hint.READY)
         return answers

@@ -1,6 +1,8 @@
 """Wake-up hints on their way out: coalesced, outside any durable transaction, never waited for.
 
-A lost hint costs latency (polling finds the work), so sending one is never allowed to fail anything.
+A lost hint costs latency (polling finds the work), so sending one is never allowed to fail anything. One that travels
+with a commit could: PostgreSQL refuses the whole commit when its queue of notifications is full, and that queue belongs
+to all databases of a server. Whoever is refused with a hint in hand tries again without one.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from enum import StrEnum
 from ..store import Ledger
 
 PAUSE = 0.005
+SILENCE = 1.0
+"""Seconds without a hint in a commit after one that was refused."""
 
 
 class Hint(StrEnum):
@@ -51,6 +55,10 @@ class Hinter:
             return False
         self._told = now
         return True
+
+    def was_refused(self) -> None:
+        """A commit with a hint in it was refused, perhaps because of the hint."""
+        self._told = asyncio.get_running_loop().time() + SILENCE
 
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)

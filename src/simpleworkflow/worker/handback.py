@@ -34,11 +34,9 @@ async def hand_back(ledger: Ledger, endings: Sequence[Ending], timeout: float) -
 async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings, timeout: float) -> None:
     """A claim that was cut off by a stop may have leased runs that nobody here knows."""
     try:
-        leased = await ledger.run(leases.leased_by(worker_id), timeout=timeout)
+        await ledger.run(leases.release_strangers(worker_id, holdings), timeout=timeout)
     except StoreUnavailable as error:
-        log.warning("what is leased to this worker could not be looked at: %s", error)
-        return
-    await hand_back(ledger, [moves.release_stranger(*one) for one in leased if one[0] not in holdings], timeout)
+        log.warning("what is leased to this worker could not be looked at; such leases will run out: %s", error)
 
 
 async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException) -> None:

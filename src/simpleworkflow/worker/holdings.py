@@ -57,7 +57,7 @@ class Holdings:
         if holding is not None:
             holding.renewed = at
 
-    def __contains__(self, run_id: UUID) -> bool:
+    def __contains__(self, run_id: object) -> bool:
         return run_id in self._held
 
     def __len__(self) -> int:

@@ -48,6 +48,8 @@ TURN = 0.003
 AHEAD = 0.04
 """Seconds of work that may wait here without a slot, as long as no run waits for anything."""
 MOST_AHEAD = 2000
+FASTEST = 1e-6
+"""Seconds for a run. Where the clock is coarse, many runs may start and end within one of its ticks."""
 WORTH = 500
 """So many runs are worth a claim while others still wait to be started."""
 MOST = 1000
@@ -164,7 +166,7 @@ class Intake:
         """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""
         if self._pace is None or self._pace[0] != self._claimer.only_type:
             return 0
-        return min(int(AHEAD / self._pace[1]), MOST_AHEAD)
+        return min(int(AHEAD / max(self._pace[1], FASTEST)), MOST_AHEAD)
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
         tracing.look()  # once per claim: a program may set its provider after it has started its worker

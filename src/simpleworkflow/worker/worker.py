@@ -367,7 +367,7 @@ class Worker:
             self.clean = False
             self._journal.abandon()
         self.clean = self.clean and not len(self._slots)
-        if self.clean:
+        if drained:
             await hand_back_strangers(self._ledger, self.identity.id, self._holdings, FLUSH_GRACE)
         if self._process_ends:
             running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._slots]

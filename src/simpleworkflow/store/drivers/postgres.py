@@ -46,6 +46,7 @@ POOL = 8
 CONNECT_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 20.0
 LISTEN_CHECK = 10.0
+PARTING = 1.0
 _PLANNER = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -145,8 +146,8 @@ class PostgresDriver:
                 if connection is not None and not (
                     isinstance(error, asyncpg.PostgresError) and await _reset(connection)
                 ):
-                    connection.terminate()
-                    connection = None
+                    parted, connection = connection, None
+                    await _part(parted, error)
                 if isinstance(error, Exception) and not isinstance(error, SimpleWorkflowError):
                     raise self._translate(error, operation) from error
                 raise
@@ -306,6 +307,18 @@ async def _reset(connection: Any) -> bool:
         return not connection.is_closed()
     except _TROUBLE:
         return False
+
+
+async def _part(connection: Any, error: BaseException) -> None:
+    """A statement whose caller has turned away would go on at the server, and commit when nobody expects it any more:
+    the server is told to stop, and heard. One that is out of reach cannot be told."""
+    try:
+        if isinstance(error, asyncio.CancelledError):
+            await connection.close(timeout=PARTING)
+    except _TROUBLE:
+        pass
+    finally:
+        connection.terminate()
 
 
 def _keep_silent(error: Any) -> None:

@@ -7,13 +7,14 @@ operations take their locks in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...clock import to_us
+from ...model import moves
 from ...model import payload as json
 from ...model.moves import Ending, Outcome
 from ...model.records import Lane, Lease, Renewal
@@ -235,6 +236,18 @@ def heartbeat(run_id: UUID, epoch: int, lease: float) -> Steps[bool]:
     data = json.encode({"seconds": round(lease, 3)}, what="event data")
     yield query("log_events", e=[(run_id, EventType.HEARTBEAT, epoch, data)])
     return True
+
+
+@transaction
+def release_strangers(worker: str, known: Container[UUID]) -> Steps[int]:
+    """Hand back what is leased to a worker that does not know of it, and tell how many. A transaction also where there
+    is nothing to write: on SQLite it then stands in line behind the claim that was cut off."""
+    rows = yield query("leased_runs", worker=worker)
+    endings = [moves.release_stranger(row["run_id"], row["epoch"]) for row in rows if row["run_id"] not in known]
+    if endings:
+        yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
+        yield from settle_locked(endings)
+    return len(endings)
 
 
 @reading
