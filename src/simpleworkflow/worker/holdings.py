@@ -23,8 +23,8 @@ class Holding:
 class Holdings:
     def __init__(self) -> None:
         self._held: dict[UUID, Holding] = {}
-        self.claiming = False
-        """A claim is under way, or its answer is not worked through yet: leases may exist that are not here."""
+        self.claiming_since: float | None = None
+        """Since when a claim is under way, or its answer not worked through: leases may exist that are not here."""
 
     def add(self, lease: Lease, sent: float) -> None:
         """`sent` is when the claim was sent: the lease is at least as young as that."""

@@ -8,7 +8,11 @@ started.
 
 Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. The
 exception are runs that end as soon as they start: they take no slot, and some hundredths of a second's worth of them
-is claimed ahead. When one of them begins to wait after all, those that find no slot any more are handed back.
+is claimed ahead. When one of them begins to wait after all, or when they take longer than those before them, those
+that find no slot any more are handed back.
+
+A claim brings payloads along. It is as large as they allow, and after one that failed the next asks for half: the
+same question would only fail again.
 
 Runs whose last execution took their process down (suspects) come first and one at a time.
 """
@@ -18,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from contextvars import Context
 from typing import Any
 from uuid import UUID
@@ -28,6 +32,7 @@ from ..config import Settings
 from ..model.errors import StoreUnavailable
 from ..model.records import History, Lease
 from ..runtime import tracing
+from ..runtime.batch import MAX_WEIGHT
 from ..runtime.journal import Journal
 from ..runtime.labels import about
 from ..runtime.meter import Meter
@@ -36,7 +41,7 @@ from ..store.operations import steps
 from .claim import Claimer
 from .holdings import Holdings
 from .loop import pause_unless
-from .slots import Slots
+from .slots import Key, Slots, key_of
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -54,6 +59,8 @@ WORTH = 500
 """So many runs are worth a claim while others still wait to be started."""
 MOST = 1000
 """Runs in one claim."""
+LATE = 0.5
+"""Seconds that a run may wait here for its turn before others may have it."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
 SUSPECTS_PAUSE = 0.5
@@ -95,7 +102,12 @@ class Intake:
         """With the claim under way, if there is one."""
         self._suspects_after = 0.0
         self._histories: dict[UUID, History] = {}
-        self._unstarted: deque[Lease] = deque()
+        self._unstarted: deque[tuple[Lease, float]] = deque()
+        """What waits here to be started, and since when."""
+        self._most = MOST
+        """Runs in the next claim, at most."""
+        self._weight = 0.0
+        """Characters of payload of a run, on average, in the last claim."""
         self._waiting_types: set[str] = set()
         """Types whose runs have been seen to wait: they get tasks of their own, and slots."""
         self._quick_types: set[str] = set()
@@ -137,11 +149,10 @@ class Intake:
                 await asyncio.sleep(GATHER)
                 free = self._free()
             if free > 0:
-                sent = monotonic()
-                self._holdings.claiming = True
+                sent = self._holdings.claiming_since = monotonic()
                 taken = await self._claim_until_stopped(free)
                 self._receive(taken, sent)
-                self._holdings.claiming = False
+                self._holdings.claiming_since = None
             elif self._meter is not None and not self._lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
@@ -160,24 +171,48 @@ class Intake:
         self._lacks_room = free < slots
         if waiting and free < min((self._settings.concurrency + ahead) // 2, WORTH):
             return 0  # those that wait will have started, and some of them ended, in a moment
-        return min(free, MOST)
+        return min(free, self._most, self._portable())
+
+    def _portable(self) -> int:
+        """How many runs such as the last ones one answer can carry."""
+        return max(int(MAX_WEIGHT / self._weight), 1) if self._weight else MOST
 
     def _ahead(self) -> int:
         """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""
         if self._pace is None or self._pace[0] != self._claimer.only_type:
             return 0
-        return min(int(AHEAD / max(self._pace[1], FASTEST)), MOST_AHEAD)
+        return min(int(AHEAD / max(self._pace[1], FASTEST)), MOST_AHEAD, self._portable())
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
         tracing.look()  # once per claim: a program may set its provider after it has started its worker
+        now = monotonic()
         for lease in taken:
             self._holdings.add(lease, sent)
             if lease.is_suspect:
                 self._start_one(lease)  # at once: there is one at a time, and it must be seen
             else:
-                self._unstarted.append(lease)
+                self._unstarted.append((lease, now))
         if taken and not self._carriers:
             self._carry_on()
+
+    def drop(self, refused: Container[Key]) -> list[Lease]:
+        """Those of these that wait to be started; they will not be."""
+        dropped = [lease for lease, _ in self._unstarted if key_of(lease) in refused]
+        if dropped:
+            self._unstarted = deque(one for one in self._unstarted if key_of(one[0]) not in refused)
+            for lease in dropped:
+                self._histories.pop(lease.id, None)
+        return dropped
+
+    def _hand_back_what_waits_long(self) -> None:
+        """What comes first has waited so long that what comes last, and has no slot, had better go elsewhere."""
+        if not self._unstarted or monotonic() - self._unstarted[0][1] < LATE:
+            return
+        self._pace = None
+        while len(self._unstarted) > max(self._slots.free, 1):
+            lease, _ = self._unstarted.pop()
+            self._histories.pop(lease.id, None)
+            self._give_back(lease, 0.0)
 
     def _carry_on(self) -> None:
         carrier = self._loop.create_task(self._carry(), name="simpleworkflow-carrier", context=Context())
@@ -188,9 +223,10 @@ class Intake:
         """Start a few runs. One that begins to wait keeps this task, and the others go on in a new one."""
         task, rest = asyncio.current_task(), None
         assert task is not None
+        self._hand_back_what_waits_long()
         began, before, busy = monotonic(), self._started, len(self._slots)
         while self._unstarted and rest is None and not task.cancelling():
-            lease = self._unstarted.popleft()
+            lease, _ = self._unstarted.popleft()
             rest = self._start_one(lease)
             if self._next_is_unproven() or monotonic() - began >= TURN:
                 break
@@ -208,7 +244,7 @@ class Intake:
 
     def _next_is_unproven(self) -> bool:
         """Whether nobody knows yet if the next run waits for something: then nobody has been in its task before it."""
-        if not self._unstarted or (type := self._unstarted[0].type) in self._quick_types:
+        if not self._unstarted or (type := self._unstarted[0][0].type) in self._quick_types:
             return False
         return type not in self._waiting_types and self._claimer.is_async(type)
 
@@ -255,15 +291,25 @@ class Intake:
     async def _claim(self, free: int) -> list[Lease]:
         began = monotonic()
         taken, trouble = await self._take(free)
+        self._learn(taken, trouble)
         if self._meter is not None:
             self._meter.polled(trouble)
             self._meter.claimed(taken, monotonic() - began)
         return await self._with_histories(taken)
 
+    def _learn(self, taken: list[Lease], trouble: Exception | None) -> None:
+        """How much to ask for the next time."""
+        if trouble is not None:
+            self._pace = None
+            self._most = max(self._most // 2, 1)
+        elif taken:
+            self._most = min(self._most * 2, MOST)
+            self._weight = sum(len(lease.payload) for lease in taken) / len(taken)
+
     async def _take(self, free: int) -> tuple[list[Lease], Exception | None]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""
         taken: list[Lease] = []
-        waiting = list(self._unstarted)
+        waiting = [lease for lease, _ in self._unstarted]
         try:
             if self._is_woken and not self._looks_on and not len(self._slots) and not waiting:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)

@@ -48,6 +48,8 @@ class Renewer(threading.Thread):
         self._spans = spans
         self._load = load
         self._every = every
+        """A sixth of the shortest lease."""
+        self._timeout = max(every * 2, 1.0)
         self._tell = tell
         self._loop = asyncio.new_event_loop()
         self._strangers: set[tuple[UUID, int]] = set()
@@ -108,18 +110,24 @@ class Renewer(threading.Thread):
         await self._ledger.close()
 
     async def _renew(self) -> None:
-        due = self._holdings.due()
+        due = [(lease.id, lease.epoch, lease.lease_seconds) for lease in self._holdings.due()]
+        due += await self._unheard_of()
         if not due:
             return
         sent = monotonic()
-        timeout = max(self._every * 2, 1.0)
-        news = await self._ledger.run(
-            leases.renew([(lease.id, lease.epoch, lease.lease_seconds) for lease in due]), timeout=timeout
-        )
+        news = await self._ledger.run(leases.renew(due), timeout=self._timeout)
         for renewal in news:
             if renewal.renewed:
                 self._holdings.renewed(renewal.id, sent)
         self._tell(news)
+
+    async def _unheard_of(self) -> list[tuple[UUID, int, float]]:
+        """What a claim has leased to us while its answer waits behind user code that blocks the worker's loop."""
+        since = self._holdings.claiming_since
+        if since is None or monotonic() - since < self._every * 2:
+            return []
+        leased = await self._ledger.run(leases.leased_by(self._identity.id), timeout=self._timeout)
+        return [(run_id, epoch, self._every * 6) for run_id, epoch in leased if run_id not in self._holdings]
 
     async def _watch(self) -> None:
         while True:
@@ -146,7 +154,7 @@ class Renewer(threading.Thread):
 
     async def _reconcile(self) -> None:
         """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""
-        if self._holdings.claiming:
+        if self._holdings.claiming_since is not None:
             self._strangers = set()
             return
         leased = set(await self._ledger.run(leases.leased_by(self._identity.id)))

@@ -106,3 +106,14 @@ class Slots:
 
 def key_of(lease: Lease) -> Key:
     return lease.id, lease.epoch
+
+
+async def drain(slots: Slots, hurry: asyncio.Event, patience: float) -> None:
+    """Running code may finish; what only waits can do so elsewhere."""
+    for execution in slots:
+        if execution.is_idle():
+            execution.stop(Stop.DRAIN)
+    waits = [asyncio.ensure_future(slots.empty.wait()), asyncio.ensure_future(hurry.wait())]
+    await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -45,7 +45,7 @@ from .prune import pruning
 from .relay_role import RelayRole
 from .renew import GOODBYE, Renewer
 from .schedule import Scheduler
-from .slots import Key, Slots, key_of
+from .slots import Key, Slots, drain, key_of
 from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -231,8 +231,7 @@ class Worker:
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
         if ending is None:
-            self._holdings.remove(execution.lease)
-            self._metrics.lost(execution.lease)
+            self._lost(execution.lease)
             return
         self._settle(execution.lease, ending, execution.started)
 
@@ -333,16 +332,28 @@ class Worker:
             self._renewer.look()
 
     def _hear_renewals(self, news: list[Renewal]) -> None:
+        refused: dict[Key, Renewal] = {}
         for renewal in news:
             execution = self._slots.find(renewal.id, renewal.epoch)
             if execution is None:
-                continue
-            if not renewal.owned:
+                if renewal.held or not renewal.owned:
+                    refused[renewal.id, renewal.epoch] = renewal
+            elif not renewal.owned:
                 execution.stop(Stop.LOST)
             elif renewal.held:
                 execution.stop(Stop.HELD)
             elif renewal.wakes != execution.post.wakes:
                 self._loop.create_task(self._tell_news(execution))
+        for lease in self._intake.drop(refused) if refused and self._intake is not None else ():
+            if refused[key_of(lease)].owned:
+                self._give_back(lease, 0.0)  # held
+            else:
+                self._lost(lease)
+                self._acknowledge(lease)
+
+    def _lost(self, lease: Lease) -> None:
+        self._holdings.remove(lease)
+        self._metrics.lost(lease)
 
     def _safely(self, function: object, *args: object) -> None:
         try:
@@ -354,7 +365,7 @@ class Worker:
         told = "worker %s stops; %d runs are under way"
         log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
         self._renewer.withdraw()
-        await self._drain()
+        await drain(self._slots, self._hurry, self._settings.drain)
         await self._relay.end(STOP_GRACE)
         for execution in self._slots:
             execution.stop(Stop.DRAIN)
@@ -383,13 +394,3 @@ class Worker:
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._renewer.join, 2 * GOODBYE + 1.0)
         await self._ledger.close()
-
-    async def _drain(self) -> None:
-        """Running code may finish; what only waits can do so elsewhere."""
-        for execution in self._slots:
-            if execution.is_idle():
-                execution.stop(Stop.DRAIN)
-        waits = [asyncio.ensure_future(self._slots.empty.wait()), asyncio.ensure_future(self._hurry.wait())]
-        await asyncio.wait(waits, timeout=self._settings.drain, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()

@@ -224,7 +224,9 @@ class PostgresDriver:
         if code == _TAKEN and operation.hopeful:
             return _Taken(str(error))
         if isinstance(error, _LOST) or code[:2] in _GONE_CLASSES or code in _GONE:
-            return _Gone(str(error) or type(error).__name__)
+            return _Gone(
+                str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+            )
         if code in _UNMIGRATED:
             return MissingMigration(
                 f"the database at {self._url} has not been migrated for this version ({error}); run: "
