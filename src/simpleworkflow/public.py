@@ -44,6 +44,7 @@ from .model.errors import (
     StepTimeout,
     StoreBusy,
     StoreError,
+    StoreSlow,
     StoreUnavailable,
 )
 from .model.explanation import Explanation
@@ -112,6 +113,7 @@ __all__ = [
     "StepTimeout",
     "StoreBusy",
     "StoreError",
+    "StoreSlow",
     "StoreUnavailable",
     "SyncContext",
     "SyncRunHandle",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from simpleworkflow.model.errors import StoreError, StoreUnavailable
+from simpleworkflow.model.errors import StoreError, StoreSlow, StoreUnavailable
 from simpleworkflow.runtime.batch import Batcher
 
 
@@ -21,6 +21,8 @@ class Sink:
         self.gate.set()
         self.bad: set[int] = set()
         self.away = 0
+        self.most: int | None = None
+        """More than so many take too long."""
 
     async def flush(self, items: list[int], repeated: bool) -> Sequence[int]:
         self.batches.append(list(items))
@@ -29,6 +31,8 @@ class Sink:
         if self.away:
             self.away -= 1
             raise StoreUnavailable("away")
+        if self.most is not None and len(items) > self.most:
+            raise StoreSlow("no answer in time")
         if self.bad & set(items):
             raise StoreError("refused")
         return [item * 10 for item in items]
@@ -120,3 +124,49 @@ async def test_a_caller_that_gave_up_does_not_disturb_the_flush() -> None:
     gone.cancel()
     sink.gate.set()
     assert await there == 20
+
+
+async def test_a_flush_that_takes_too_long_is_halved_and_the_next_ones_are_smaller() -> None:
+    sink = Sink()
+    sink.most = 3
+    under_test = batcher(sink, limit=16)
+    answers = await asyncio.gather(*(under_test.submit(n) for n in range(64)))
+    assert answers == [n * 10 for n in range(64)]
+    too_large = [batch for batch in sink.batches if len(batch) > 3]
+    assert [len(batch) for batch in too_large[:3]] == [16, 8, 4]
+    assert len(too_large) < 8, "every batch was tried at its full size"
+    assert all(sink.repeated[1:3]), "the first try may have committed"
+    sink.most = None
+    sink.batches.clear()
+    for _ in range(40):
+        await asyncio.gather(*(under_test.submit(n) for n in range(16)))
+    assert max(map(len, sink.batches)) == 16, "it never dared more again"
+
+
+async def test_a_single_item_that_takes_too_long_is_waited_for_and_its_neighbours_are_not() -> None:
+    sink = Sink()
+    sink.most = 0
+    under_test = batcher(sink)
+    slow = under_test.submit(1)
+    while len(sink.batches) < 2:
+        await asyncio.sleep(0.01)
+    assert not slow.done()
+    sink.most = None
+    assert await slow == 10
+
+
+async def test_callers_who_do_not_wait_for_the_database_are_told_that_it_is_slow() -> None:
+    sink = Sink()
+    sink.most = 1
+    under_test = batcher(sink, patient=False)
+    answers = await asyncio.gather(*(under_test.submit(n) for n in range(4)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreSlow] * 4
+
+
+async def test_halves_of_a_refused_batch_may_have_been_written_before() -> None:
+    sink = Sink()
+    sink.bad = {3}
+    under_test = batcher(sink)
+    answers = await asyncio.gather(*(under_test.submit(n) for n in range(4)), return_exceptions=True)
+    assert [isinstance(answer, StoreError) for answer in answers] == [False, False, False, True]
+    assert sink.repeated == [False, *[True] * (len(sink.batches) - 1)]

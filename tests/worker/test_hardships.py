@@ -14,6 +14,12 @@ import simpleworkflow as swf
 from simpleworkflow.store.operations import leases
 from simpleworkflow.worker.sweep import Sweeper
 
+_SLOW_ENDS = """
+CREATE FUNCTION slow_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.003); RETURN NULL; END $$;
+CREATE TRIGGER slow_end AFTER UPDATE ON workflow.workflow_run
+FOR EACH ROW WHEN (NEW.finished_at IS NOT NULL) EXECUTE FUNCTION slow_end();
+"""
+
 
 async def ended(handles: list[swf.RunHandle[Any]]) -> None:
     await asyncio.gather(*(handle.result("30s") for handle in handles))
@@ -244,3 +250,24 @@ async def test_the_blocking_twin_is_refused_inside_an_async_workflow(app: swf.Ap
     async with app.worker():
         with pytest.raises(swf.RunFailed, match="await the App instead"):
             await app.run(blocks, timeout="10s")
+
+
+async def test_a_server_that_is_too_slow_for_a_whole_batch_gets_smaller_ones(postgres_url: str) -> None:
+    """An audit trigger, a slow disk: a thousand ends take longer than the server lets a statement run."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(_SLOW_ENDS)
+        name = connection.info.dbname
+        connection.execute(f'ALTER DATABASE "{name}" SET statement_timeout = 300'.encode())
+    app = swf.App(postgres_url)
+    calls: list[int] = []
+
+    @app.workflow("t.noop.v1", retry=swf.Retry(max_attempts=1))
+    async def noop(ctx: swf.Context, number: int) -> int:
+        calls.append(number)
+        return number
+
+    handles = await app.trigger_many(noop, range(400))
+    async with app.worker(concurrency=400):
+        await ended(handles)
+    await app.close()
+    assert sorted(calls) == list(range(400)), "something was executed twice"

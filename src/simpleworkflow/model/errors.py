@@ -98,6 +98,10 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached; a trigger may be repeated with the same id or idempotency key."""
 
 
+class StoreSlow(StoreUnavailable):
+    """The database did not answer in time what it had been asked; it may have been too much at once."""
+
+
 class StoreBusy(StoreUnavailable):
     """Somebody's open transaction holds what this call needs."""
 

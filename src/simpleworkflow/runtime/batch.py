@@ -3,7 +3,8 @@
 An idle system flushes at once; a busy one shares a commit among everybody who came in the meantime. No timer, no
 tuning. One bad item must not strand its neighbours: when a flush is refused the batch is halved until the culprit
 stands alone, and only its own caller hears of it. When the database is away items wait (`patient`) or their callers
-are told (not patient); a flush that is tried again is told so, since the first try may have committed.
+are told (not patient); a flush that is tried again is told so, since the first try may have committed. One that took
+too long is halved, if it can wait: the same again would take as long. Batches stay small for a while then.
 
 `Batcher` keeps all items in order. `Sorter` knows that some items stand in a line (all entries of one run) and that
 some need another statement than others: a batch is what one statement can write, several may be under way at once,
@@ -22,12 +23,14 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..clock import monotonic
-from ..model.errors import StoreUnavailable
+from ..model.errors import StoreSlow, StoreUnavailable
 
 log = logging.getLogger("simpleworkflow.batch")
 
 MAX_WEIGHT = 4 * 1024 * 1024
 """Characters of payload in one flush."""
+GROWTH = 1.05
+"""After a flush that was too large, each one that succeeds lets the next be so much larger."""
 SHARE = 50
 """So many items are worth a flush beside another one."""
 SLOW = 0.02
@@ -70,6 +73,7 @@ class Batcher(Generic[Item, Answer]):
         self._refuse = refuse
         self._flush = flush
         self._limit = limit
+        self._bound: float = limit
         self._patient = patient
         self._name = name
         self._weigh = weigh
@@ -157,7 +161,7 @@ class Batcher(Generic[Item, Answer]):
         """Bounded in number and in weight: a few hundred large payloads would be one enormous statement."""
         batch: list[Waiting[Item, Answer]] = []
         waiting, weight = self._waiting, 0
-        while waiting and len(batch) < self._limit:
+        while waiting and len(batch) < int(self._bound):
             weight += self._weigh(waiting[0][0])
             if weight > MAX_WEIGHT and batch:
                 break
@@ -167,24 +171,26 @@ class Batcher(Generic[Item, Answer]):
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
         """This batch is no longer under way."""
 
-    async def _flush_some(self, batch: list[Waiting[Item, Answer]]) -> None:
+    async def _flush_some(self, batch: list[Waiting[Item, Answer]], repeated: bool = False) -> None:
         try:
-            answers = await self._persist([one[0] for one in batch])
+            answers = await self._persist([one[0] for one in batch], repeated)
         except Exception as error:
             await self._split(batch, error)
             return
+        if self._bound < self._limit:
+            self._bound = min(self._bound * GROWTH, self._limit)
         self._answer(batch, answers)
 
     async def _split(self, batch: list[Waiting[Item, Answer]], error: Exception) -> None:
         if len(batch) > 1 and not isinstance(error, StoreUnavailable):
             middle = len(batch) // 2
-            await self._flush_some(batch[:middle])
-            await self._flush_some(batch[middle:])
+            await self._flush_some(batch[:middle], True)
+            await self._flush_some(batch[middle:], True)
             return
         self._refuse(batch, error)
 
-    async def _persist(self, items: list[Item]) -> Sequence[Answer]:
-        pause, repeated = 0.1, False
+    async def _persist(self, items: list[Item], repeated: bool) -> Sequence[Answer]:
+        pause = 0.1
         while True:
             try:
                 return await self._flush(items, repeated)
@@ -192,9 +198,21 @@ class Batcher(Generic[Item, Answer]):
                 if not self._patient:
                     raise
                 repeated = True
+                if isinstance(error, StoreSlow) and len(items) > 1:
+                    log.warning("%s: %d entries were too many at once: %s", self._name, len(items), error)
+                    return await self._persist_in_pieces(items)
                 log.warning("%s: %d entries wait for the database: %s", self._name, len(items), error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)
+
+    async def _persist_in_pieces(self, items: list[Item]) -> list[Answer]:
+        """What was too much at once: half of it, and what turns out to be possible from then on."""
+        self._bound = len(items) // 2
+        answers: list[Answer] = []
+        while len(answers) < len(items):
+            piece = items[len(answers) : len(answers) + int(self._bound)]
+            answers += await self._persist(piece, True)
+        return answers
 
 
 class Sorter(Batcher[Item, Answer]):
@@ -261,7 +279,7 @@ class Sorter(Batcher[Item, Answer]):
                 if heavier <= MAX_WEIGHT or not batch:
                     if not batch:
                         share = -(-(len(waiting) + 1) // left)
-                        chosen, limit = kind, min(max(share, self._share), self._limit)
+                        chosen, limit = kind, min(max(share, self._share), int(self._bound))
                     weight = heavier
                     batch.append(one)
                     flown.add(line)

@@ -23,7 +23,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...clock import monotonic
-from ...model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
+from ...model.errors import (
+    MissingExtra,
+    MissingMigration,
+    SimpleWorkflowError,
+    StoreBusy,
+    StoreError,
+    StoreSlow,
+    StoreUnavailable,
+)
 from ..catalog import Statement, adapt_batch, statements
 from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
 from ..url import DatabaseURL
@@ -61,6 +69,7 @@ _SESSION = {**_PLANNER, "application_name": "simpleworkflow", "idle_in_transacti
 _TOGETHER = frozenset({Mode.TRANSACTION, Mode.SCAN, Mode.SNAPSHOT})
 _LOCKED = "55P03"
 _TAKEN = "23505"
+_CUT_OFF = "57014"
 _AGAIN = {"40001", "40P01", _LOCKED}
 _GONE = {"25006", "25P03", "25P04", "40003"}
 _GONE_CLASSES = {"08", "53", "57", "58"}
@@ -76,6 +85,10 @@ class _Again(Exception):
 
 class _Gone(Exception):
     """The connection is lost; what it was doing may or may not have committed."""
+
+
+class _Slow(_Gone):
+    """The same because time was up, the server's (statement_timeout) or ours."""
 
 
 class _Taken(Exception):
@@ -109,7 +122,7 @@ class PostgresDriver:
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         deadline = monotonic() + (STATEMENT_TIMEOUT if timeout is None else timeout)
-        repeated, pause = operation.repeated, 0.02
+        repeated, pause, was_slow = operation.repeated, 0.02, False
         while True:
             if self._closed:
                 raise StoreUnavailable("this App is closed")
@@ -124,6 +137,11 @@ class PostgresDriver:
                 continue
             except _Gone as gone:
                 reason, repeated = gone, True
+            is_slow = isinstance(reason, _Slow)
+            if is_slow and (was_slow or monotonic() + pause > deadline):
+                told = f"PostgreSQL at {self._url} did not answer {operation.name} in time: {reason}"
+                raise StoreSlow(told) from reason
+            was_slow = is_slow
             if monotonic() + pause > deadline:
                 if isinstance(reason, _Again):
                     raise StoreBusy(
@@ -143,11 +161,14 @@ class PostgresDriver:
                     result = await self._drive(connection, operation, repeated)
             except BaseException as error:
                 # Whatever it was, this connection's state is unknown: never hand it to anyone else.
+                is_under_way = connection is not None
                 if connection is not None and not (
                     isinstance(error, asyncpg.PostgresError) and await _reset(connection)
                 ):
                     parted, connection = connection, None
                     await _part(parted, error)
+                if isinstance(error, TimeoutError) and is_under_way:
+                    raise _Slow("the connection was given up") from error
                 if isinstance(error, Exception) and not isinstance(error, SimpleWorkflowError):
                     raise self._translate(error, operation) from error
                 raise
@@ -224,9 +245,7 @@ class PostgresDriver:
         if code == _TAKEN and operation.hopeful:
             return _Taken(str(error))
         if isinstance(error, _LOST) or code[:2] in _GONE_CLASSES or code in _GONE:
-            return _Gone(
-                str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-            )
+            return (_Slow if code == _CUT_OFF else _Gone)(str(error) or type(error).__name__)
         if code in _UNMIGRATED:
             return MissingMigration(
                 f"the database at {self._url} has not been migrated for this version ({error}); run: "
