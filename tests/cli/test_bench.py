@@ -21,6 +21,7 @@ from support.ledger import Raw
 from support.waiting import until
 
 import simpleworkflow as swf
+from simpleworkflow.cli import bench_place
 from simpleworkflow.cli.bench_measures import Plan, percentile
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations.benchmark import drop_schema
@@ -29,6 +30,11 @@ COMMAND = [sys.executable, "-m", "simpleworkflow", "bench"]
 SMALL = ["--runs", "60", "--steps", "3"]
 RATES = {"trigger_single", "trigger_concurrent", "trigger_bulk", "drain", "steps"}
 LATENCIES = {"latency_start", "latency_result"}
+_STALLED_SET_UP = """
+CREATE FUNCTION stall() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(20); END';
+CREATE EVENT TRIGGER stall ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION stall();
+"""
+_ASLEEP = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
 
 
 def environment(url: str | None = None) -> dict[str, str]:
@@ -132,6 +138,36 @@ def test_an_interrupted_benchmark_leaves_nothing_behind(
     assert complained == "error: interrupted; nothing is left behind\n"
     assert said == ""
     assert leftovers() == []
+
+
+def test_an_interruption_before_there_are_tables_leaves_nothing_and_says_so(postgres_url: str) -> None:
+    """Somebody else holds up the set-up, so that the signal comes in the middle of it."""
+    command = [*COMMAND, "--url", postgres_url, "--runs", "50"]
+    with psycopg.connect(postgres_url, autocommit=True) as stranger:
+        stranger.execute(_STALLED_SET_UP)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        try:
+            until(lambda: stranger.execute(_ASLEEP).fetchall() or process.poll() is not None, "the set-up", 30)
+            process.send_signal(signal.SIGTERM)
+            said, complained = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert (process.returncode, said) == (1, "")
+        assert complained == "error: interrupted; nothing is left behind\n"
+        assert not stranger.execute("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'simpleworkflow%'").fetchall()
+
+
+def test_the_place_is_removed_and_the_tables_beside_it_are_not(postgres_url: str) -> None:
+    app = swf.App(postgres_url)
+    app.sync.trigger("t.mine.v1")
+    with bench_place.place_at(postgres_url, keep=False) as place:
+        assert place.app.sync.counts() == []
+    assert [one.type for one in app.sync.counts()] == ["t.mine.v1"]
+    app.sync.close()
+    with psycopg.connect(postgres_url) as connection:
+        assert not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'simpleworkflow%'").fetchall()
 
 
 def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..app import App
 from ..model.errors import SimpleWorkflowError, StoreError, StoreUnavailable
+from ..store import open_ledger
 from ..store.operations.benchmark import SCHEMA_PREFIX, drop_schema
 from ..store.url import MEMORY, DatabaseURL, parse_url
 
@@ -64,7 +65,7 @@ class Place:
     def remove(self) -> None:
         try:
             if self.is_postgres:
-                asyncio.run(_perform_drop(self.app, self.name))
+                asyncio.run(_drop(self.url, self.name))
             self.app.sync.close()
             if not self.is_postgres and self.url.target != MEMORY:
                 for suffix in BESIDES:
@@ -73,8 +74,13 @@ class Place:
             raise Leftover(f"the {self.kind} {self.name} could not be removed; please do that ({error})") from error
 
 
-async def _perform_drop(app: App, schema: str) -> None:
-    await app.perform(drop_schema(schema))
+async def _drop(url: DatabaseURL, schema: str) -> None:
+    """On the tables as they are: an interruption may have come before there were any."""
+    ledger = open_ledger(url, schema=schema)
+    try:
+        await ledger.look(drop_schema(schema))
+    finally:
+        await ledger.close()
 
 
 def choose(url: str) -> Place:

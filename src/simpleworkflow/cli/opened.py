@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .common import open_app
 
@@ -32,8 +32,12 @@ def opened(url: str | None) -> Iterator[App]:
 def stopped_by_sigterm() -> Iterator[None]:
     """A polite stop ends like Ctrl-C: a live screen gives the terminal back as it was, and what was made is removed."""
 
-    def interrupt(_: int, __: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(on_ctrl_c):  # a job in the background has none
+            raise KeyboardInterrupt
+        # A running event loop cancels its task. To raise here would break into a driver's C code, and may break it.
+        on_ctrl_c(signal.SIGINT, frame)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

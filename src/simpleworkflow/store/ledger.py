@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from ..clock import Clock, SystemClock, monotonic
@@ -129,7 +130,10 @@ class Ledger:
 
 def open_ledger(url: str | DatabaseURL, *, schema: str | None = None, clock: Clock | None = None) -> Ledger:
     """A ledger for a URL. Nothing is contacted yet; drivers load on demand, so SQLite users need no asyncpg."""
-    parsed = url if isinstance(url, DatabaseURL) else parse_url(url, schema=schema)
+    if isinstance(url, DatabaseURL):
+        parsed = url if schema is None else replace(url, schema=schema)
+    else:
+        parsed = parse_url(url, schema=schema)
     if parsed.dialect == "sqlite":
         from .drivers.sqlite import SqliteDriver
 
