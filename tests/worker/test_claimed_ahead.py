@@ -79,6 +79,17 @@ async def test_what_waits_for_long_goes_to_a_worker_that_has_nothing_to_do(app: 
     assert {run.crashes for run in [await handle.get() for handle in handles]} == {0}
 
 
+async def test_a_clock_whose_ticks_are_longer_than_many_runs_stops_nobody(
+    app: swf.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pace of zero seconds: some systems' clocks tick every 16 ms."""
+    monkeypatch.setattr(intake, "monotonic", lambda: int(time.monotonic() * 4) / 4)
+    Log(app, seconds=0.0)
+    handles = await app.trigger_many("t.ahead.v1", [-1] * 300)
+    async with app.worker(concurrency=10):
+        await asyncio.gather(*(handle.result("20s") for handle in handles))
+
+
 async def test_a_claim_that_fails_is_not_repeated_as_it_was(app: swf.App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too much for a slow line, or for a server's patience: the next asks for less."""
     claim, asked = Claimer.claim, []

@@ -208,8 +208,8 @@ class Intake:
         """What comes first has waited so long that what comes last, and has no slot, had better go elsewhere."""
         if not self._unstarted or monotonic() - self._unstarted[0][1] < LATE:
             return
-        self._pace = None
-        while len(self._unstarted) > max(self._slots.free, 1):
+        self._pace, room = None, max(self._slots.free, 1)
+        while len(self._unstarted) > room:
             lease, _ = self._unstarted.pop()
             self._histories.pop(lease.id, None)
             self._give_back(lease, 0.0)
