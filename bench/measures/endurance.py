@@ -23,7 +23,7 @@ from judging import OURS, Bar, Finding, paired, turns
 
 LONG, QUICK_LONG = 500_000, 60_000
 FIFTHS = 5
-DRAINS = 5
+DRAINS = 9
 QUICK_DRAINS = 3
 PAIRS = 3
 HELD, QUICK_HELD = 60_000, 15_000

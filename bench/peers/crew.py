@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,15 @@ class Member:
                 found: dict[str, Any] = json.loads(line)
                 return found
         raise RuntimeError(f"a worker process ended with {self._process.wait()} and no figures")
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped where it stands, and going on afterwards."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def send_home(self) -> None:
         assert self._process.stdin is not None

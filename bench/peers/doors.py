@@ -7,6 +7,7 @@ door is open and has let a few jobs through before the clock starts, so nobody p
 Latency is taken from before the call until the handler starts in a worker process that has nothing else to do. The next
 job comes 25 to 60 ms later: regular steps could fall in with the rhythm of somebody's polling. Jobs start in the order
 in which they were sent because each is sent after the one before has started, so the nth start belongs to the nth job.
+In blocks, drivers that are up at the same time take turns (sitting.py), and whoever waits is frozen.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -135,10 +137,11 @@ class Spacing:
         return self._dice.uniform(*SPACING_SECONDS)
 
 
-def latency(opening: OpenDoor, url: str, jobs: int) -> dict[str, Any]:
+def latency(opening: OpenDoor, url: str, jobs: int, block: int = 0) -> dict[str, Any]:
     spacing, samples = Spacing(), []
     with crew("serve", url, jobs, 1) as (board, (worker,)), opening(url) as door:
         for turn, payload in enumerate(payloads(WARM + jobs), start=1):
+            _await_turn(worker, turn, block)
             began = time.perf_counter()
             door.one(payload)
             time.sleep(spacing.seconds())
@@ -151,13 +154,14 @@ def latency(opening: OpenDoor, url: str, jobs: int) -> dict[str, Any]:
     return {"jobs": jobs, **used, **_summary("start", samples[WARM:])}
 
 
-async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int) -> dict[str, Any]:
+async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int, block: int = 0) -> dict[str, Any]:
     spacing, samples, results = Spacing(), [], []
     with crew("serve", url, jobs, 1) as (board, (worker,)):
         async with opening(url) as door:
-            wait_for_result = getattr(door, "result", None)
+            wait_for_result = None if block else getattr(door, "result", None)
             everything = payloads(WARM + jobs * (1 if wait_for_result is None else 2))
             for turn, payload in enumerate(everything, start=1):
+                _await_turn(worker, turn, block)
                 began = time.perf_counter()
                 accepted = await door.one(payload)
                 if wait_for_result is not None and turn > WARM + jobs:  # after the others: waiting is work as well
@@ -172,6 +176,15 @@ async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int) -> dict[str
             used = _cpu_of(worker)
     story = {"jobs": jobs, **used, **_summary("start", samples[WARM : WARM + jobs])}
     return story | (_summary("result", results) if results else {})
+
+
+def _await_turn(worker: Member, turn: int, block: int) -> None:
+    """Before each block: the worker is frozen, so that it disturbs nobody, until the one who has the list says go."""
+    if block and turn > WARM and (turn - WARM - 1) % block == 0:
+        with worker.frozen():
+            print("resting", flush=True)
+            if sys.stdin.readline() != "go\n":
+                raise SystemExit("nobody is there who would give turns")
 
 
 def _still_in_time(began: float, turn: int) -> None:

@@ -76,9 +76,9 @@ class NotDone(Exception):
 def run(ground: Ground, who: str, command: str, jobs: int, *, workers: int = 1) -> Run:
     """One run on a database of its own; its story with the rate, the processor time and the unlogged tables."""
     install(who)
-    with _database(ground, who) as url:
+    with database_of(ground, who) as url:
         filling = jobs if command == "drain" else 0
-        _drive(who, "prepare", url, *([str(filling)] if filling else []))
+        drive(who, "prepare", url, *([str(filling)] if filling else []))
         unlogged = None if _file_of(url) else ground.ask(UNLOGGED, url)
         if filling:
             _expect(_count(ground, TRIGGERED[who], url), jobs, f"jobs of {who} before the drain")
@@ -87,7 +87,7 @@ def run(ground: Ground, who: str, command: str, jobs: int, *, workers: int = 1) 
         ground.checkpoint()
         before = ground.processor_seconds()
         words = ["--workers", str(workers)] if workers > 1 else []
-        story: Run = json.loads(_drive(who, command, url, str(jobs), *words).splitlines()[-1])
+        story: Run = json.loads(drive(who, command, url, str(jobs), *words).splitlines()[-1])
         story["server_cpu_seconds"] = round(ground.processor_seconds() - before, 2)
         _verify(ground, who, command, jobs, url, story)
     for moment in ("began", "ended"):
@@ -179,7 +179,7 @@ def install(who: str) -> None:
 
 
 @contextlib.contextmanager
-def _database(ground: Ground, who: str) -> Iterator[str]:
+def database_of(ground: Ground, who: str) -> Iterator[str]:
     if who not in (OURS_SQLITE, DBOS_SQLITE):
         with ground.database() as url:
             yield url
@@ -194,21 +194,25 @@ def _file_of(url: str) -> str | None:
     return None if url.startswith("postgresql:") else url.removeprefix("sqlite:///")
 
 
-def _drive(who: str, *words: str) -> str:
-    environment = dict(os.environ)
-    if who in NODE_PINS:
-        command = ["node", str(HERE / f"drive_{who}.mjs"), *words]
-        environment["PEER_FOLDER"] = str(cache_folder() / who)
-    elif who in _OURS:
-        command = [sys.executable, str(HERE / "drive_ours.py"), *words]
-        if who == OURS_AWAKE:
-            environment["BENCH_POLL_EVERY"] = str(AWAKE_SECONDS)
-    else:
-        command = [str(python_of(who)), str(HERE / f"drive_{who}.py"), *words]
+def drive(who: str, *words: str) -> str:
+    command, environment = command_of(who, *words)
     done = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_SECONDS, check=False, env=environment)
     if done.returncode != 0:
         raise NotDone(f"{who} {words[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+def command_of(who: str, *words: str) -> tuple[list[str], dict[str, str]]:
+    """The command line of a driver, and its environment."""
+    environment = dict(os.environ)
+    if who in NODE_PINS:
+        environment["PEER_FOLDER"] = str(cache_folder() / who)
+        return ["node", str(HERE / f"drive_{who}.mjs"), *words], environment
+    if who in _OURS:
+        if who == OURS_AWAKE:
+            environment["BENCH_POLL_EVERY"] = str(AWAKE_SECONDS)
+        return [sys.executable, str(HERE / "drive_ours.py"), *words], environment
+    return [str(python_of(who)), str(HERE / f"drive_{who}.py"), *words], environment
 
 
 def _verify(ground: Ground, who: str, command: str, jobs: int, url: str, story: Run) -> None:

@@ -4,7 +4,7 @@
     drain URL N [--workers K]    work them off, in this process or in K of them
     steps URL N                  make and execute N workflows of ten steps
     trigger-single | trigger-concurrent | trigger-bulk  URL N
-    latency URL N                from the trigger to the start in an idle worker process
+    latency URL N [--block K]    from the trigger to the start in an idle worker process, in turns with others if asked
 
 The last line that a driver prints is its story, as JSON. A run that did not do its work ends with an error and prints
 none. `serve`, `--board` and `--member` are how a driver starts its own worker processes (crew.py).
@@ -47,7 +47,7 @@ def play(
 ) -> None:
     """Be the driver that these functions make. `serve` is a drain at the settings that begin soonest."""
     commands: dict[str, Work] = {"drain": drain, "serve": serve or drain}
-    commands["latency"] = lambda url, jobs: _latency(door, url, jobs)
+    commands["latency"] = lambda url, jobs: _latency(door, url, jobs, options.block)
     for how in doors.HOW:
         commands[f"trigger-{how}"] = lambda url, jobs, how=how: _trigger(door, url, jobs, how)  # type: ignore[misc]
     if steps is not None:
@@ -71,6 +71,7 @@ def _options(commands: list[str]) -> argparse.Namespace:
     parser.add_argument("url")
     parser.add_argument("jobs", type=int, nargs="?", default=0)
     parser.add_argument("--workers", type=int, default=1, help="worker processes that drain together")
+    parser.add_argument("--block", type=int, default=0, help="samples of a turn; `go` on standard input begins each")
     parser.add_argument("--board", help=argparse.SUPPRESS)
     parser.add_argument("--member", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -78,6 +79,8 @@ def _options(commands: list[str]) -> argparse.Namespace:
         parser.error(f"{options.command} needs a number of jobs")
     if options.workers > 1 and options.command != "drain":
         parser.error("only a drain can be shared by several workers")
+    if options.block and (options.command != "latency" or options.jobs % options.block):
+        parser.error("only the latency is taken in blocks, and all of them are of one length")
     if options.board:
         _member_of = (options.board, options.member)
     return options
@@ -101,10 +104,10 @@ def _trigger(door: Any, url: str, jobs: int, how: str) -> dict[str, Any]:
     return doors.trigger(door, url, jobs, how)
 
 
-def _latency(door: Any, url: str, jobs: int) -> dict[str, Any]:
+def _latency(door: Any, url: str, jobs: int, block: int) -> dict[str, Any]:
     if _is_async(door):
-        return asyncio.run(doors.latency_async(door, url, jobs))
-    return doors.latency(door, url, jobs)
+        return asyncio.run(doors.latency_async(door, url, jobs, block))
+    return doors.latency(door, url, jobs, block)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_what_was_filled_has_statistics_before_the_clock_starts(monkeypatch: pyt
         ground.noted.append(command)
         return '{"jobs": 7, "handlers": 7, "seconds": 1.0}'
 
-    monkeypatch.setattr(driving, "_drive", drive)
+    monkeypatch.setattr(driving, "drive", drive)
     monkeypatch.setattr(driving, "_verify", lambda *_: None)
     driving.run(ground, OURS, "drain", 7)
     assert ground.noted == ["prepare", "tidy", "checkpoint", "drain"]
