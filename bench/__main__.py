@@ -21,8 +21,9 @@ from pathlib import Path
 
 import plot
 import report
-from ground import RESULTS, Ground, NoGround, ground
+from ground import RESULTS, Ground, NoGround, code, ground
 from judging import Finding
+from peers import driving
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -60,6 +61,7 @@ def take(name: str, ground: Ground, find: Find) -> report.Taken:
     when, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     lines: tuple[report.Line, ...] = ()
     failed = None
+    driving.left_out.clear()
     try:
         lines = tuple(report.Line.of(finding) for finding in find(name)(ground))
         if not lines:
@@ -67,7 +69,8 @@ def take(name: str, ground: Ground, find: Find) -> report.Taken:
     except Exception as error:
         traceback.print_exc()  # all of it here and now; the report needs one line
         failed = " ".join(f"{type(error).__name__}: {error}".split()).strip(": ")[:LONGEST_REASON]
-    return report.Taken(name, when, round(time.perf_counter() - started, 1), lines, failed)
+    seconds, absent = round(time.perf_counter() - started, 1), tuple(sorted(driving.left_out))
+    return report.Taken(name, when, seconds, lines, failed, code(), absent)
 
 
 def take_all(names: Sequence[str], story: report.Story, ground: Ground, find: Find, folder: Path) -> None:

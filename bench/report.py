@@ -45,6 +45,7 @@ class Line:
     verdict: str
     values: tuple[float, ...]
     detail: dict[str, Any]
+    absent: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, finding: Finding) -> Line:
@@ -53,7 +54,8 @@ class Line:
     @classmethod
     def read(cls, told: dict[str, Any]) -> Line:
         low, high = told["interval"]
-        return cls(**{**told, "interval": (low, high), "values": tuple(told["values"])})
+        lists = {"values": tuple(told["values"]), "absent": tuple(told.get("absent", ()))}
+        return cls(**{**told, "interval": (low, high), **lists})
 
     @property
     def is_ratio(self) -> bool:
@@ -70,7 +72,8 @@ class Line:
     @property
     def cells(self) -> tuple[str, ...]:
         theirs = "" if self.theirs is None else figure(self.theirs)
-        return self.title, f"{figure(self.ours)} {self.unit}", theirs, self.found, self.bar or "", self.verdict
+        title = self.title + "".join(f" (without {peer}, which took no part)" for peer in self.absent)
+        return title, f"{figure(self.ours)} {self.unit}", theirs, self.found, self.bar or "", self.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,21 @@ class Taken:
     seconds: float
     lines: tuple[Line, ...] = ()
     failed: str | None = None
+    code: str = ""
+    """The commit that was measured."""
+    absent: tuple[str, ...] = ()
+    """Peers that could not be installed."""
 
     @classmethod
     def read(cls, told: dict[str, Any]) -> Taken:
-        return cls(**{**told, "lines": tuple(Line.read(line) for line in told["lines"])})
+        lines = tuple(Line.read(line) for line in told["lines"])
+        return cls(**{**told, "lines": lines, "absent": tuple(told.get("absent", ()))})
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of its lines must know."""
+        found = [] if self.failed is None else [f"was not measured: {self.failed}"]
+        return found + [f"was taken without {peer}, which could not be installed" for peer in self.absent]
 
     @property
     def summary(self) -> str:
@@ -112,10 +126,19 @@ class Story:
         return [taken for taken in self.measures if taken.failed is not None]
 
     @property
+    def remarks(self) -> list[str]:
+        """Under the table: what it would hide."""
+        codes = {taken.code for taken in self.measures}
+        apart = [f"`{taken.name}` is of the code {taken.code or '?'}" for taken in self.measures if len(codes) > 1]
+        return apart + [f"`{taken.name}` {remark}" for taken in self.measures for remark in taken.remarks]
+
+    @property
     def heading(self) -> str:
         when = max((taken.when[:10] for taken in self.measures), default="")
         server = f"PostgreSQL {str(self.about.get('postgres', '?')).partition(' ')[0]}"
-        parts = [f"{self.about.get('cores', '?')} cores", server, f"Python {self.about.get('python', '?')}", when]
+        codes = {taken.code for taken in self.measures}
+        code = f"code {codes.pop()}" if len(codes) == 1 and "" not in codes else ""
+        parts = [f"{self.about.get('cores', '?')} cores", server, f"Python {self.about.get('python', '?')}", when, code]
         return " · ".join([*filter(None, parts), *(["quick"] if self.quick else [])])
 
     def add(self, taken: Taken, order: Iterable[str]) -> None:
@@ -154,8 +177,8 @@ def markdown(story: Story) -> str:
     """The table for the README."""
     rows = [HEAD, ("---", "---:", "---:", "---:", "---", "---"), *(line.cells for line in story.lines)]
     text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    failed = "".join(f"\n* `{taken.name}` was not measured: {taken.failed}" for taken in story.failures)
-    return f"{story.heading}\n\n{text}\n" + (f"{failed}\n" if failed else "")
+    remarks = "".join(f"\n* {remark}" for remark in story.remarks)
+    return f"{story.heading}\n\n{text}\n" + (f"{remarks}\n" if remarks else "")
 
 
 def table(story: Story) -> Table:
@@ -169,6 +192,8 @@ def table(story: Story) -> Table:
             found.add_row(*map(Text, cells), Text(verdict, STYLES[line.verdict]))
         if taken.failed is not None:
             found.add_row(Text(f"{taken.name}: {taken.failed}"), *[""] * (len(HEAD) - 2), Text("failed", "bold red"))
+        for peer in taken.absent:
+            found.add_row(Text(f"{taken.name}: without {peer}"), *[""] * (len(HEAD) - 2), Text("absent", "yellow"))
         found.add_section()
     return found
 

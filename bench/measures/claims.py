@@ -35,9 +35,10 @@ def measure(ground: Ground) -> list[Finding]:
     with ground.database() as url:
         our_worker.prepare(url)
         filling.past(ground, url, past)
-        drained = beside_a_past(ground, url, past)
         filling.backlog(ground, url, SOME)
         beside = look(url, LOOKS)
+        our_worker.drain(ground, url, SOME)
+        drained = beside_a_past(ground, url, past)
     return [flat(looks), *(reported(size, found) for size, found in looks.items()), past_look(past, beside), drained]
 
 
@@ -95,7 +96,7 @@ def beside_a_past(ground: Ground, url: str, past: int) -> Finding:
             with ground.database() as fresh:
                 our_worker.prepare(fresh)
                 rates[who].append(drain(ground, fresh, runs))
-    title = f"drain of no-op runs beside {past:,} finished ones, against none"
+    title = f"drain of no-op runs beside {past:,} finished ones and more, against none"
     detail = {"runs": runs, "with": rates[OURS], "without": rates[EMPTY]}
     return paired("claims.past", title, "runs/s", rates[OURS], rates[EMPTY], bar=UNSLOWED, detail=detail)
 

@@ -1,9 +1,10 @@
 """Does a drain keep its speed: over half a million runs in one go, and while somebody holds an old snapshot?
 
 Every finished run leaves dead row versions behind, and claims must not slow down by walking over them. A long drain is
-cut into fifths by the database's own dates of finishing, and the last one is held against the first. A fifth lasts some
-three seconds, and one second of autovacuum or of a neighbour's in it would pass for a decline: so there are several
-long drains, each in a database of its own.
+cut into fifths by the database's own dates of finishing, and the last one is held against the first; against the
+quickest it is only reported, since the quickest of five is luck as well. A fifth lasts some three seconds, and one
+second of autovacuum or of a neighbour's in it would pass for a decline: so there are several long drains, each in a
+database of its own.
 
 A snapshot that stays open (a report, a forgotten session) keeps vacuum from clearing anything away for as long as it
 lasts. So a second drain runs with a REPEATABLE READ transaction idle beside it from before the first claim to after the
@@ -38,10 +39,10 @@ WHERE rank %% %(fifth)s = 0 ORDER BY rank
 
 
 def measure(ground: Ground) -> list[Finding]:
-    return [long_drains(ground), held_snapshot(ground)]
+    return [*long_drains(ground), held_snapshot(ground)]
 
 
-def long_drains(ground: Ground) -> Finding:
+def long_drains(ground: Ground) -> list[Finding]:
     runs = QUICK_LONG if ground.quick else LONG
     drained, fifths = [], []
     for _ in range(QUICK_DRAINS if ground.quick else DRAINS):
@@ -49,15 +50,13 @@ def long_drains(ground: Ground) -> Finding:
             our_worker.prepared(ground, url, runs)
             drained.append(our_worker.drain(ground, url, runs))
             fifths.append(rates_of_fifths(url, runs))
-    return paired(
-        "endurance.long",
-        f"{runs:,} runs drained in one go: the last fifth of them, against the first",
-        "runs/s",
-        [rates[-1] for rates in fifths],
-        [rates[0] for rates in fifths],
-        bar=STEADY,
-        detail={"runs": runs, "fifths": fifths, "drains": [{"rate": one.rate, **one.detail} for one in drained]},
-    )
+    title = f"{runs:,} runs drained in one go: the last fifth of them, against"
+    detail = {"runs": runs, "fifths": fifths, "drains": [{"rate": one.rate, **one.detail} for one in drained]}
+    last, first, quickest = [rates[-1] for rates in fifths], [rates[0] for rates in fifths], [*map(max, fifths)]
+    return [
+        paired("endurance.long", f"{title} the first", "runs/s", last, first, bar=STEADY, detail=detail),
+        paired("endurance.long.best", f"{title} the quickest", "runs/s", last, quickest),
+    ]
 
 
 def rates_of_fifths(url: str, runs: int) -> list[float]:

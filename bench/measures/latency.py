@@ -8,9 +8,9 @@ peer of this very run carries the bar on the median, whatever its quickness cost
 Three rounds of everybody say who that is. Then ours sits down with the best of them and they take turns of half a
 second (`peers/sitting.py`), because the two are closer to each other than one minute of this machine is to the next.
 Ours rests until it is told, its default; at the same table the same worker sits once more with `poll_every` at five
-milliseconds, to tell what being awake is worth, and that is held against the same bar. The 99th percentile is read off
-all samples of all sittings together and only reported: on a shared machine it is mostly the machine's. The way back,
-until `handle.result()` has returned, is measured for ours alone.
+milliseconds, to tell what being awake is worth, and that is held against the same bar. The 99th percentile is of the
+rounds, where nobody is stopped and nothing left out, and only reported: on a shared machine it is mostly the machine's.
+The way back, until `handle.result()` has returned, is measured for ours alone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import statistics
 from typing import Any
 
 from ground import Ground
-from judging import OURS, Bar, Finding, ratios
-from peers.driving import AWAKE_SECONDS, OURS_AWAKE, best, finding, rounds
-from peers.sitting import Sitting, sit, sitting_finding
+from judging import OURS, Bar, Finding
+from peers.driving import AWAKE_SECONDS, OURS_AWAKE, absent_from, best, finding, rounds
+from peers.sitting import sit, sitting_finding
 
 OUR_SAMPLES, SAMPLES, QUICK_SAMPLES = 170, 80, 25
 ROUNDS = 3
@@ -39,39 +39,33 @@ def measure(ground: Ground) -> list[Finding]:
         samples[OURS] = OUR_SAMPLES
     found = rounds(ground, "latency", samples, dict.fromkeys(samples, ROUNDS))
     first = best(found, peers, figure="start_p50_ms", lowest=True)
-    findings: list[Finding] = []
+    findings = against(ground, first, absent_from(found, peers)) + tail(found, first) if first else []
     for peer in peers:
-        title = f"idle latency, trigger to start, p50, against {peer}"
-        key = f"latency.start.{peer}"
         if peer != first:
+            key, title = f"latency.start.{peer}", f"idle latency, trigger to start, p50, against {peer}"
             findings += finding(found, peer, key=key, title=title, unit="ms", figure="start_p50_ms")
-    return (against(ground, first) if first else []) + findings + [results(found)]
+    return [*findings, results(found)]
 
 
-def against(ground: Ground, first: str) -> list[Finding]:
-    """At one table with the best of the peers."""
+def against(ground: Ground, first: str, absent: tuple[str, ...]) -> list[Finding]:
+    """At one table with the best of the peers, every second time the other way round."""
     everyone = (OURS, first, OURS_AWAKE)
     turns, times = (QUICK_TURNS, QUICK_SITTINGS) if ground.quick else (TURNS, SITTINGS)
-    sittings = [sit(ground, everyone, turns) for _ in range(times)]
+    sittings = [sit(ground, everyone[:: -1 if nth % 2 else 1], turns) for nth in range(times)]
     title = f"idle latency, trigger to start, p50, against {first}"
     often = f"ours with a poll_every of {AWAKE_SECONDS * 1_000:g} ms"
     return [
-        sitting_finding(
-            sittings, OURS, first, key="latency.start.best", title=f"{title}, the best of them", bar=CEILING
-        ),
-        sitting_finding(sittings, OURS_AWAKE, first, key="latency.start.awake", title=f"{title}, {often}", bar=CEILING),
-        tail(sittings, first),
+        sitting_finding(sittings, who, first, key=key, title=f"{title}, {words}", bar=CEILING, absent=absent)
+        for who, key, words in (
+            (OURS, "latency.start.best", "the best of them"),
+            (OURS_AWAKE, "latency.start.awake", often),
+        )
     ]
 
 
-def tail(sittings: list[Sitting], first: str) -> Finding:
-    """The 99th percentile over the samples of all sittings; the ratios are those within one."""
-    mine, theirs = ([one.samples(who) for one in sittings] for who in (OURS, first))
-    everything = [[sample for some in samples for sample in some] for samples in (mine, theirs)]
-    detail = {"peer": first, "samples": dict(zip((OURS, first), map(len, everything), strict=True))}
-    within = tuple(ratios(*([_p99(samples) for samples in each] for each in (mine, theirs))))
+def tail(found: list[dict[str, Any]], first: str) -> list[Finding]:
     title = f"idle latency, trigger to start, p99, against {first}"
-    return Finding("latency.start.p99", title, "ms", *map(_p99, everything), within, detail=detail)
+    return finding(found, first, key="latency.start.p99", title=title, unit="ms", figure="start_p99_ms")
 
 
 def results(found: list[dict[str, Any]]) -> Finding:

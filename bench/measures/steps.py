@@ -37,5 +37,6 @@ def measure(ground: Ground) -> list[Finding]:
             unit="steps/s",
             times=STEPS,
             bar=bar,
+            rivals=OTHERS if peer == better else (),
         )
     return findings

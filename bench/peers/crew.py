@@ -4,7 +4,8 @@ A member of the crew is the same driver doing the same `drain`, only with anothe
 into a small piece of shared memory, and it listens to the foreman, the process that started it, on its standard input.
 It says `ready` and begins when it hears `go`, so that nobody's start-up is measured. The foreman looks at the shared
 memory, tells the first member to `look` at the database when all handlers have started, and closes the pipes when it is
-over. So no member spends time on watching, and a member whose foreman has died sees its pipe close and goes home.
+over. So no member spends time on watching, and a member whose foreman has died sees its pipe close and goes home; one
+that was frozen just then sees nothing, and is ended with its group by whoever gave the turns (sitting.py).
 
 Times are compared between processes: on Linux `perf_counter` is the machine's monotonic clock, the same for all.
 """

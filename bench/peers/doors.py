@@ -150,7 +150,7 @@ def latency(opening: OpenDoor, url: str, jobs: int, block: int = 0) -> dict[str,
                 time.sleep(spacing.seconds())
             samples.append(board.started(turn) - began)
         _nothing_more(board, WARM + jobs)
-        used = _cpu_of(worker)
+        used = _cpu_of(worker, WARM + jobs)
     return {"jobs": jobs, **used, **_summary("start", samples[WARM:])}
 
 
@@ -173,7 +173,7 @@ async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int, block: int 
                     await asyncio.sleep(spacing.seconds())
                 samples.append(board.started(turn) - began)
             _nothing_more(board, len(everything))
-            used = _cpu_of(worker)
+            used = _cpu_of(worker, len(everything))
     story = {"jobs": jobs, **used, **_summary("start", samples[WARM : WARM + jobs])}
     return story | (_summary("result", results) if results else {})
 
@@ -198,10 +198,11 @@ def _nothing_more(board: Board, jobs: int) -> None:
         raise RuntimeError(f"{board.handlers()} handlers started for {jobs} jobs")
 
 
-def _cpu_of(worker: Member) -> dict[str, float]:
-    """What being idle cost the worker: who asks every millisecond is quick to notice, and never at rest."""
+def _cpu_of(worker: Member, jobs: int) -> dict[str, float]:
+    """What a job and the rest before it cost the worker: who asks every millisecond is quick to notice, and never at
+    rest."""
     worker.send_home()
-    return {"worker_cpu_seconds": worker.figures()["cpu_seconds"]}
+    return {"worker_cpu_ms_per_job": round(worker.figures()["cpu_seconds"] / jobs * 1_000, 3)}
 
 
 def _summary(name: str, samples: list[float]) -> dict[str, Any]:

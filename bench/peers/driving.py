@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ STEPPED = {
 UNLOGGED = "SELECT string_agg(relname, ' ') FROM pg_class WHERE relkind IN ('r', 'p') AND relpersistence = 'u'"
 
 Run = dict[str, Any]
+left_out: set[str] = set()
+"""Who should have taken part in the measure that is under way, and could not."""
 
 
 class Missing(Exception):
@@ -134,29 +137,36 @@ def finding(
     figure: str = "rate",
     times: float = 1.0,
     bar: Bar | None = None,
-    ours: str = OURS,
+    rivals: Sequence[str] = (),
 ) -> list[Finding]:
-    """Ours against one peer over the rounds that have both; nothing when the peer was missing."""
-    pairs = [one for one in found if peer in one and ours in one]
+    """Ours against one peer over the rounds that have both; nothing when the peer was missing. `rivals`: among whom it
+    is the best, so that one of them that is not there is told."""
+    pairs = [one for one in found if peer in one]
     if not pairs:
         return []
-    mine, theirs = ([one[who][figure] * times for one in pairs] for who in (ours, peer))
-    detail = {"peer": peer, "runs": [_brief(one[who]) for one in pairs for who in (ours, peer)]}
-    return [paired(key, title, unit, mine, theirs, bar=bar, detail=detail)]
+    mine, theirs = ([one[who][figure] * times for one in pairs] for who in (OURS, peer))
+    detail = {"peer": peer, "runs": [_brief(one[who]) for one in pairs for who in (OURS, peer)]}
+    absent = absent_from(found, rivals)
+    return [replace(paired(key, title, unit, mine, theirs, bar=bar, detail=detail), absent=absent)]
+
+
+def absent_from(found: list[dict[str, Run]], peers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(peer for peer in peers if not any(peer in one for one in found))
 
 
 def best(
     found: list[dict[str, Run]], peers: Sequence[str], *, figure: str = "rate", lowest: bool = False
 ) -> str | None:
-    """The peer with the best median in these rounds, None when none of them took part."""
-    medians = {
-        peer: statistics.median(one[peer][figure] for one in found if peer in one)
+    """The peer that is nearest to us, or farthest ahead, by the median ratio within a round. `lowest`: less is better.
+    None when none of them took part."""
+    leads = {
+        peer: statistics.median(one[OURS][figure] / one[peer][figure] for one in found if peer in one)
         for peer in peers
         if any(peer in one for one in found)
     }
-    if not medians:
+    if not leads:
         return None
-    return min(medians, key=medians.__getitem__) if lowest else max(medians, key=medians.__getitem__)
+    return max(leads, key=leads.__getitem__) if lowest else min(leads, key=leads.__getitem__)
 
 
 def is_present(who: str) -> bool:
@@ -165,6 +175,7 @@ def is_present(who: str) -> bool:
         install(who)
     except Missing as missing:
         print(f"note: {missing}; it is left out", file=sys.stderr)
+        left_out.add(who)
         return False
     return True
 

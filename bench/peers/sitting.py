@@ -2,21 +2,28 @@
 
 Two runs of the latency one after the other are some ten seconds apart, and a machine at rest has moods of some seconds:
 the same code gave medians of 2.7 and of 3.8 ms within five minutes. So here the turns are short. Everybody has a
-database and processes of their own and has warmed up; then they take turns, a block of a few samples each, forth and
-back. Whoever waits has its worker stopped by a signal, so nobody's polling keeps the machine awake for somebody else.
-The first samples of a block are not counted: a worker that has just been woken has timers to catch up with.
+database and processes of their own and has warmed up; then they take turns, a block of a few samples each, round and
+round, so that everybody rests equally long and always comes after the same neighbour; the next sitting goes the other
+way round. Whoever waits has its worker stopped by a signal, so nobody's polling keeps the machine awake for somebody
+else. The first samples of a block are not counted: a worker that has just been woken has timers to catch up with.
 
 What is luck of a process (where its memory lies, which core it likes) stays for as long as the process lives. So a
 sitting gives one value, however many turns it had, and there are several, each with new processes.
+
+Each driver has a group of processes of its own. Whatever happens, that group is gone afterwards: a stopped process
+would stay for ever, and one that hangs would hold up the benchmark.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import statistics
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -24,40 +31,51 @@ from typing import IO, Any
 from ground import Ground
 from judging import Bar, Finding, ratios
 
-from peers.driving import NotDone, command_of, database_of, drive, forth_and_back
+from peers.driving import NotDone, command_of, database_of, drive
 
 BLOCK = 12
 WAKING = 2
 """Of those: samples at the start of a block that are not counted."""
+TURN_SECONDS = 120.0
+"""Longer than any start and any block: then something hangs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """The samples that count, in milliseconds: by name, block by block. And what being there cost each worker."""
+    """The samples that count, in milliseconds: by name, block by block. And what the time cost, per job and in all."""
 
     blocks: dict[str, list[list[float]]]
-    worker_cpu_seconds: dict[str, float]
+    worker_cpu_ms_per_job: dict[str, float]
+    server_cpu_seconds: dict[str, float]
 
     def samples(self, who: str) -> list[float]:
         return [sample for block in self.blocks[who] for sample in block]
 
+    def medians(self, who: str) -> list[float]:
+        """Turn by turn."""
+        return [statistics.median(block) for block in self.blocks[who]]
+
     def ratio(self, mine: str, theirs: str) -> float:
-        """The median, over the turns, of the ratio of two medians that were taken right after each other."""
-        medians = ([statistics.median(block) for block in self.blocks[who]] for who in (mine, theirs))
-        return statistics.median(ratios(*medians))
+        """The median, over the turns, of the ratio of two medians that were taken in one go round."""
+        return statistics.median(ratios(self.medians(mine), self.medians(theirs)))
 
 
 def sit(ground: Ground, everyone: Sequence[str], turns: int) -> Sitting:
+    """Round and round, in the order given."""
+    spent = dict.fromkeys(everyone, 0.0)
     with contextlib.ExitStack() as house:
         players = {who: house.enter_context(_seated(ground, who, turns)) for who in everyone}
         ground.checkpoint()
-        for order in forth_and_back(dict.fromkeys(everyone, turns)):
-            for who in order:
-                players[who].take_turn()
+        for _ in range(turns):
+            for who, player in players.items():
+                before = ground.processor_seconds()
+                player.take_turn()
+                spent[who] += ground.processor_seconds() - before
         stories = {who: player.story() for who, player in players.items()}
     return Sitting(
         {who: blocks_of(story["start_ms"]) for who, story in stories.items()},
-        {who: story["worker_cpu_seconds"] for who, story in stories.items()},
+        {who: story["worker_cpu_ms_per_job"] for who, story in stories.items()},
+        {who: round(seconds, 2) for who, seconds in spent.items()},
     )
 
 
@@ -67,20 +85,22 @@ def blocks_of(samples: Sequence[float]) -> list[list[float]]:
 
 
 def sitting_finding(
-    sittings: Sequence[Sitting], mine: str, theirs: str, *, key: str, title: str, bar: Bar | None = None
+    sittings: Sequence[Sitting], mine: str, theirs: str, *, key: str, title: str, bar: Bar, absent: tuple[str, ...] = ()
 ) -> Finding:
     """The median latency of one against another's, a value per sitting."""
-    medians = {who: [statistics.median(one.samples(who)) for one in sittings] for who in (mine, theirs)}
+    both = (mine, theirs)
+    medians = {who: [statistics.median(one.samples(who)) for one in sittings] for who in both}
     detail = {
         "peer": theirs,
-        "turns": sum(len(one.blocks[mine]) for one in sittings),
-        "samples": {who: sum(len(one.samples(who)) for one in sittings) for who in (mine, theirs)},
+        "samples": {who: sum(len(one.samples(who)) for one in sittings) for who in both},
         "p50_ms": medians,
-        "worker_cpu_seconds": {who: [one.worker_cpu_seconds[who] for one in sittings] for who in (mine, theirs)},
+        "p50_ms_of_turns": {who: [one.medians(who) for one in sittings] for who in both},
+        "worker_cpu_ms_per_job": {who: [one.worker_cpu_ms_per_job[who] for one in sittings] for who in both},
+        "server_cpu_seconds": {who: [one.server_cpu_seconds[who] for one in sittings] for who in both},
     }
     values = tuple(one.ratio(mine, theirs) for one in sittings)
-    ours, other = (statistics.median(medians[who]) for who in (mine, theirs))
-    return Finding(key, title, "ms", ours, other, values, bar, detail)
+    ours, other = (statistics.median(medians[who]) for who in both)
+    return Finding(key, title, "ms", ours, other, values, bar, detail, absent)
 
 
 class _Player:
@@ -95,8 +115,9 @@ class _Player:
 
     def take_turn(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died; it is asked for its last words
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
         self._await_rest()
 
     def story(self) -> dict[str, Any]:
@@ -107,12 +128,17 @@ class _Player:
     def _await_rest(self) -> None:
         """Its block is over: it says so, or, after the last one, tells its story."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line == "resting\n":
-                return
-            if line.startswith("{"):
-                self._story = json.loads(line)
-                return
+        limit = threading.Timer(TURN_SECONDS, _end_group, [self._process])
+        limit.start()
+        try:
+            for line in self._process.stdout:
+                if line == "resting\n":
+                    return
+                if line.startswith("{"):
+                    self._story = json.loads(line)
+                    return
+        finally:
+            limit.cancel()
         self._complaints.seek(0)
         said = self._complaints.read().strip()[-2000:]
         raise NotDone(f"{self._who} latency ended with {self._process.wait()}: {said}")
@@ -123,10 +149,17 @@ def _seated(ground: Ground, who: str, turns: int) -> Iterator[_Player]:
     with database_of(ground, who) as url, tempfile.TemporaryFile("w+") as complaints:
         drive(who, "prepare", url)
         command, environment = command_of(who, "latency", url, str(turns * BLOCK), "--block", str(BLOCK))
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": complaints}
+        process = subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes)
         try:
             yield _Player(who, process, complaints)
+            process.communicate(timeout=TURN_SECONDS)
         finally:
-            process.communicate()  # closes its input: whoever rests goes home
+            _end_group(process)
+            process.communicate()
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """The driver and its worker, running or stopped."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

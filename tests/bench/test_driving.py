@@ -42,6 +42,20 @@ def test_the_best_peer_is_the_one_with_the_best_median() -> None:
     assert driving.best(ROUNDS, ("absent",)) is None
 
 
+def test_the_best_peer_is_found_within_rounds_and_not_across_them() -> None:
+    """The machine was ten times faster in the rounds in which only one of them took part."""
+    slow, fast = {OURS: {"rate": 10.0}, "near": {"rate": 8.0}}, {OURS: {"rate": 100.0}, "far": {"rate": 20.0}}
+    assert driving.best([slow, slow, slow, fast, fast, fast], ("near", "far")) == "near"
+
+
+def test_without_a_rival_nobody_is_the_best() -> None:
+    bar, rest = Bar(at_least=1.5), {"key": "key", "title": "title", "unit": "runs/s"}
+    (alone,) = driving.finding(ROUNDS, "fast", bar=bar, rivals=("fast", "absent"), **rest)
+    assert (alone.absent, alone.verdict) == (("absent",), "inconclusive")
+    (among,) = driving.finding(ROUNDS, "fast", bar=bar, rivals=("fast", "slow"), **rest)
+    assert (among.absent, among.verdict) == ((), "pass")
+
+
 def test_a_finding_uses_only_the_rounds_that_have_both_sides() -> None:
     (found,) = driving.finding(ROUNDS, "fast", key="key", title="title", unit="runs/s", times=2, bar=Bar(at_least=1.5))
     assert found.values == (2.0, 5.0, 5.0)

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,6 +110,26 @@ def test_the_markdown_is_one_table_with_the_machine_above_it() -> None:
     assert "| WAL \\| no-op run |" in text
     rows = [line.replace("\\|", "") for line in text.splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {7}
+
+
+def test_a_peer_that_took_no_part_is_named_under_the_table_and_on_the_line_that_it_might_have_changed() -> None:
+    line = report.Line.of(replace(FASTER, absent=("hare",)))
+    story = report.Story(ABOUT, quick=False)
+    story.add(report.Taken("drain", "2026-11-15T12:00:00+00:00", 42.0, (line,), absent=("hare",)), ("drain",))
+    told = report.markdown(report.Story(ABOUT, False, [report.Taken.read(json.loads(story.as_json())["measures"][0])]))
+    assert "| drain against slowpoke (without hare, which took no part) | " in told
+    assert "| inconclusive |" in told
+    assert "* `drain` was taken without hare, which could not be installed" in told
+    assert "drain: without hare" in on_screen(report.table(story))
+
+
+def test_the_code_that_was_measured_is_told_and_two_versions_of_it_are_told_apart() -> None:
+    story = report.Story(ABOUT, quick=False)
+    story.add(report.Taken("drain", "2026-11-15T12:00:00+00:00", 42.0, code="0b27e23"), ("drain", "wal"))
+    assert story.heading.endswith("2026-11-15 · code 0b27e23")
+    story.add(report.Taken("wal", "2026-11-15T12:01:00+00:00", 1.0, code="2891d5f+"), ("drain", "wal"))
+    assert "code" not in story.heading
+    assert "* `drain` is of the code 0b27e23\n* `wal` is of the code 2891d5f+" in report.markdown(story)
 
 
 def test_a_measure_that_failed_is_named_with_its_reason() -> None:

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +20,8 @@ from judging import OURS, Bar
 from peers import sitting
 from peers.driving import NotDone
 from peers.sitting import BLOCK, WAKING, Sitting
+
+T = TypeVar("T")
 
 
 def test_the_first_samples_of_a_turn_do_not_count() -> None:
@@ -30,15 +33,16 @@ def test_the_first_samples_of_a_turn_do_not_count() -> None:
 
 def test_a_sitting_compares_blocks_that_were_neighbours() -> None:
     """The machine got ten times slower half way: no ratio knows."""
-    slowing = Sitting({OURS: [[2.0], [2.0], [20.0]], "peer": [[1.0], [1.0], [10.0]]}, {OURS: 0.1, "peer": 0.2})
+    slowing = Sitting({OURS: [[2.0], [2.0], [20.0]], "peer": [[1.0], [1.0], [10.0]]}, {}, {})
     assert slowing.ratio(OURS, "peer") == 2.0
 
 
 def test_a_sitting_is_one_value_however_many_turns_it_had() -> None:
-    one, other = (Sitting({OURS: [[2.0]] * turns, "peer": [[1.0]] * turns}, {OURS: 0, "peer": 0}) for turns in (2, 9))
+    free = {OURS: 0.0, "peer": 0.0}
+    one, other = (Sitting({OURS: [[2.0]] * turns, "peer": [[1.0]] * turns}, free, free) for turns in (2, 9))
     found = sitting.sitting_finding([one, other], OURS, "peer", key="key", title="title", bar=Bar(at_most=3))
     assert found.values == (2.0, 2.0)
-    assert (found.ours, found.theirs, found.detail["turns"]) == (2.0, 1.0, 11)
+    assert (found.ours, found.theirs, found.detail["samples"]) == (2.0, 1.0, {OURS: 11, "peer": 11})
     assert found.verdict == "inconclusive"  # two values are none
 
 
@@ -55,11 +59,23 @@ class OneDatabase:
     def checkpoint(self) -> None:
         pass
 
+    def processor_seconds(self) -> float:
+        return 0.0
+
 
 def worker_of(driver: int) -> tuple[int, str]:
     """The process that a driver has started, and its state: T is stopped by a signal."""
     worker = int(Path(f"/proc/{driver}/task/{driver}/children").read_text())
     return worker, Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def settled(look: Callable[[], T], wanted: T) -> T:
+    """What it shows, at the latest after some seconds: a signal takes effect when the machine comes to it."""
+    for _ in range(500):
+        if look() == wanted:
+            break
+        time.sleep(0.01)
+    return look()
 
 
 def test_a_worker_that_waits_for_its_turn_is_stopped_and_counts_all_its_samples(
@@ -71,7 +87,7 @@ def test_a_worker_that_waits_for_its_turn_is_stopped_and_counts_all_its_samples(
     def and_look(self: Any) -> None:
         real(self)
         if self._story is None:
-            states.append(worker_of(self._process.pid)[1])
+            states.append(settled(lambda: worker_of(self._process.pid)[1], "T"))
 
     monkeypatch.setattr(sitting._Player, "_await_rest", and_look)
     ground: Any = OneDatabase(postgres_url)
@@ -100,5 +116,34 @@ def test_a_driver_whose_table_is_left_goes_home_with_its_worker(postgres_url: st
         worker, _ = worker_of(driver.pid)
         _, complaints = driver.communicate(timeout=60)
     assert "nobody is there who would give turns" in complaints
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker, signal.SIG_DFL)
+    assert settled(lambda: is_gone(worker), True)
+
+
+@pytest.mark.parametrize("death", ["of the driver", "of nobody: it hangs"])
+def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.MonkeyPatch, death: str) -> None:
+    """A process that is stopped does not see that everybody else has gone."""
+    workers: list[int] = []
+    real = sitting._Player.take_turn
+
+    def and_die(self: Any) -> None:
+        workers.append(worker_of(self._process.pid)[0])
+        if death == "of the driver":
+            self._process.kill()
+        else:
+            self._process.send_signal(signal.SIGSTOP)
+        real(self)
+
+    monkeypatch.setattr(sitting._Player, "take_turn", and_die)
+    monkeypatch.setattr(sitting, "TURN_SECONDS", 5.0)
+    ground: Any = OneDatabase(postgres_url)
+    with pytest.raises(NotDone, match="ours latency ended with -9"):
+        sitting.sit(ground, [OURS], turns=1)
+    assert settled(lambda: is_gone(workers[0]), True)
+
+
+def is_gone(pid: int) -> bool:
+    """Or dead and waiting for whoever has inherited it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
