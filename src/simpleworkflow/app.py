@@ -130,7 +130,7 @@ class App(Client):
 
         name: how runs of it are called for good; the habit is domain.action.vN. The function's name unless given.
         retry: how often and how soon a failed run is tried again.
-        timeout: a run ends timed_out so long after its first claim.
+        timeout: a run ends timed_out so long after a worker first took it to start it.
         lease: how long a worker may be silent before its runs of this type are taken over.
         concurrency: at most so many at a time in one worker process.
         dead_letter: a workflow that is started with the story of each run that ends failed.

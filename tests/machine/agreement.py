@@ -41,11 +41,13 @@ def _check_run(run: Run, row: dict[str, Any], world: World) -> None:
         "max_attempts": run.max_attempts,
         "lease_epoch": run.epoch,
         "leased_by": run.worker,
+        "started": run.started,
         "held": run.held,
         "deleted": run.deleted,
     }
     found = {name: row[name] for name in said if name in row} | {
         "payload": str(row["payload"]),
+        "started": row["started_at"] is not None,
         "held": row["held_at"] is not None,
         "deleted": row["deleted_at"] is not None,
     }

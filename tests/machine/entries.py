@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from support.ledger import exhausted, failed, overran, paused, record, released, retried, succeeded, waiting
+from support.ledger import (
+    exhausted,
+    failed,
+    handed_back,
+    overran,
+    paused,
+    record,
+    released,
+    retried,
+    succeeded,
+    waiting,
+)
 
 from machine.law import Law, Step, new_run
 from simpleworkflow.clock import new_id
@@ -22,7 +33,7 @@ from simpleworkflow.store.operations.steps import Entry
 NAMES = 4
 DONE = {StepStatus.SUCCEEDED.value, StepStatus.FAILED.value}
 RESULTS = [StepStatus.SUCCEEDED, StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.RETRYING]
-ENDINGS = [released, retried, succeeded, failed, overran, exhausted, retried, retried]
+ENDINGS = [released, retried, succeeded, failed, overran, exhausted, handed_back, retried]
 DELAYS = [0.0, 50.0]
 DUE = [None, 50.0, 150.0]
 
@@ -95,7 +106,7 @@ class Batch:
         """At most one that ends a run, so that no two relatives end in one statement."""
         make = ENDINGS[detail % len(ENDINGS)]
         delay = DELAYS[detail // len(ENDINGS) % len(DELAYS)]
-        ending = retried(lease, delay) if make is retried else make(lease)
+        ending = make(lease, delay) if make in (retried, handed_back) else make(lease)
         if make in (retried, exhausted):
             ending = replace(ending, clears=self._culprits(lease, detail))
         if lease.id in self._leaving or (ending.status.is_terminal and self._has_end):
@@ -123,7 +134,10 @@ class Batch:
         for entry in sorted(endings, key=lambda ending: (ending.status.is_terminal, ending.run_id)):
             run = self._law.runs[entry.run_id]
             self._law.clear(run, entry.epoch, entry.clears)
-            outcomes[id(entry)] = self._law.end(run, entry.epoch, entry.move, entry.delay)
+            if entry.started:
+                outcomes[id(entry)] = self._law.end(run, entry.epoch, entry.move, entry.delay)
+            else:
+                outcomes[id(entry)] = self._law.hand_back(run, entry.epoch, entry.delay)
         for entry in mine:
             if isinstance(entry, Pause):
                 outcomes[id(entry)] = self._apply_pause(entry)

@@ -57,6 +57,8 @@ class Run:
     lease_until: float | None = None
     worker: str | None = None
     deadline: float | None = None
+    started: bool = False
+    """A claim says so, unless it comes back before anything was ever begun."""
     held: bool = False
     taken_along: bool = False
     deleted: bool = False
@@ -109,7 +111,7 @@ class Law:
             if run.status in {Status.PENDING, Status.PAUSED}
             and (run.type, run.crashes > 0, run.held) == (type, suspects, False)
             and (run.deadline is None or run.deadline > self.now)
-            and (run.start_by is None or run.start_by > self.now or run.epoch > 0)
+            and (run.start_by is None or run.start_by > self.now or run.started)
             and run.run_at is not None
         ]
         due = {run.id for run in lane if (run.run_at or 0.0) <= self.now}
@@ -119,6 +121,7 @@ class Law:
         run.events += ["woken", "leased"] if run.status is Status.PAUSED else ["leased"]
         run.status, run.worker, run.lease_until = Status.LEASED, worker, self.now + lease
         run.epoch += 1
+        run.started = True
         run.max_attempts = run.max_attempts or attempts
         if run.deadline is None and timeout is not None:
             run.deadline = self.now + timeout
@@ -146,6 +149,19 @@ class Law:
         run.to(Status.PAUSED, "started", "paused")
         run.crashes = 0
         run.run_at = None if due_in is None else self.now + due_in
+        return Outcome.DONE
+
+    def hand_back(self, run: Run, epoch: int, delay: float) -> Outcome:
+        """The code did not begin; if it never has, it is as if nobody had claimed the run, but for the epoch. Only with
+        a delay its time goes on: such a run cannot be served, and there must be an end to that."""
+        if not self.owns(run.id, epoch):
+            return Outcome.LOST
+        signs = {"started", "retried", "heartbeat"}.intersection(run.events)
+        if not (run.attempt or run.crashes or run.steps or signs):
+            run.started = False
+            run.deadline = run.deadline if delay else None
+        run.to(Status.PENDING, "released")
+        run.run_at = self.now + delay
         return Outcome.DONE
 
     def end(self, run: Run, epoch: int, move: str, delay: float) -> Outcome:
@@ -246,7 +262,9 @@ class Law:
         ]
 
     def unstarted(self) -> list[Run]:
-        return [run for run in self._open() if run.epoch == 0 and run.start_by is not None and run.start_by <= self.now]
+        return [
+            run for run in self._open() if not run.started and run.start_by is not None and run.start_by <= self.now
+        ]
 
     def _open(self) -> list[Run]:
         return [run for run in self.runs.values() if run.is_open]

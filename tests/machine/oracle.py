@@ -97,7 +97,7 @@ class Oracle:
 
     @property
     def is_late(self) -> bool:
-        unstarted = self.row["lease_epoch"] == 0 and self.has_passed("start_by")
+        unstarted = self.row["started_at"] is None and self.has_passed("start_by")
         return self.is_open and (self.has_passed("deadline_at") or unstarted)
 
     @property
@@ -290,7 +290,7 @@ def facts(oracle: Oracle, reason: Reason) -> list[str]:
         named += [row["last_error"]] if row["last_error"] and row["status"] != "succeeded" else []
         named += [f"deleted at {spelled(row['deleted_at'])}"] if row["deleted_at"] else []
     elif reason is Reason.OVERDUE:
-        unstarted = row["start_by"] if row["lease_epoch"] == 0 else None
+        unstarted = row["start_by"] if row["started_at"] is None else None
         late = [limit for limit in (moment(row["deadline_at"]), moment(unstarted)) if limit and limit <= oracle.at]
         named += [spelled(min(late)), "timed_out", *([] if oracle.alive() else ["no worker is alive"])]
         if oracle.alive() and all(map(oracle.is_quiet, oracle.alive())):

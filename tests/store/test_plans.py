@@ -196,6 +196,23 @@ def test_a_workers_writes_reach_runs_by_primary_key_only(
     session.close()
 
 
+def test_what_comes_back_unstarted_is_looked_up_run_by_run(backlogs: dict[int, str], settings: dict[str, str]) -> None:
+    """Whether it has ever begun: its own events and steps say so, and nobody else's are read."""
+    session = Session(backlogs[LARGE], settings)
+    back = [(*lease, "pending", "released", 0, 0, 0, 0, None, None, None, None, None) for lease in leases(session)]
+    plan = session.explain("settle_runs", b=back)
+    looks = [
+        n for n in nodes(plan) if n.get("Relation Name") in {"workflow_event", "workflow_step"} and "Plans" not in n
+    ]
+    looks = [n for n in looks if "Scan" in n["Node Type"]]
+    assert len(looks) >= 2
+    assert all("Index Cond" in look for look in looks), looks
+    assert sum(n["Actual Loops"] for n in looks) >= BATCH
+    assert not [n for n in nodes(plan) if n["Node Type"] == "Seq Scan"]
+    assert buffers(plan) <= 120 * BATCH
+    session.close()
+
+
 @pytest.fixture(scope="module")
 def young(postgres: Server) -> Iterator[str]:
     """A database in which a hundred runs have just been created: nobody has counted its rows yet."""

@@ -16,6 +16,7 @@ from support.ledger import (
     check_path,
     claim,
     create,
+    handed_back,
     leased,
     new,
     offer,
@@ -162,7 +163,7 @@ async def test_a_passed_deadline_ends_every_open_run(ledger: Ledger, raw: Raw, s
     assert await ledger.run(leases.expire(limit=10)) == []
 
 
-async def test_start_by_ends_only_what_was_never_claimed(ledger: Ledger, raw: Raw) -> None:
+async def test_start_by_ends_only_what_was_never_started(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger, start_within=5)
     await settle(ledger, released(lease))
     (waiting,) = await create(ledger, start_within=5)
@@ -172,6 +173,62 @@ async def test_start_by_ends_only_what_was_never_claimed(ledger: Ledger, raw: Ra
     assert await ledger.run(leases.expire(limit=10)) == [waiting]
     assert raw.row(waiting)["last_error"] == "no worker started it in time"
     assert raw.row(patient)["status"] == raw.row(lease.id)["status"] == "pending"
+
+
+async def test_what_came_back_unstarted_must_still_start_in_time(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger, start_within=5)
+    await settle(ledger, handed_back(lease))
+    assert raw.row(lease.id)["started_at"] is None
+    raw.age(lease.id, 60)
+    assert await claim(ledger) == [], "nobody takes what is too late"
+    assert await ledger.run(leases.expire(limit=10)) == [lease.id]
+    assert raw.row(lease.id)["last_error"] == "no worker started it in time"
+
+
+async def test_a_claim_that_was_lost_on_the_way_is_no_start_either(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger, start_within=5)
+    assert await ledger.run(leases.release_strangers(raw.row(lease.id)["leased_by"], set())) == 1
+    raw.age(lease.id, 60)
+    assert await ledger.run(leases.expire(limit=10)) == [lease.id]
+
+
+async def test_the_timeout_begins_with_the_claim_that_leads_to_a_start(ledger: Ledger, raw: Raw) -> None:
+    await create(ledger)
+    (first,) = await claim(ledger, offer(timeout=60))
+    await settle(ledger, handed_back(first))
+    assert raw.row(first.id)["deadline_at"] is None
+    raw.age(first.id, 90)
+    assert await ledger.run(leases.expire(limit=10)) == [], "it waited, and did not run"
+    (second,) = await claim(ledger, offer(timeout=60))
+    await settle(ledger, released(second))
+    deadline = raw.row(first.id)["deadline_at"]
+    (third,) = await claim(ledger, offer(timeout=60))
+    await settle(ledger, handed_back(third))
+    assert deadline is not None
+    assert raw.row(first.id)["deadline_at"] == deadline, "it has started once, and its time runs"
+
+
+async def test_what_nobody_can_serve_still_comes_to_its_end(ledger: Ledger, raw: Raw) -> None:
+    await create(ledger)
+    (lease,) = await claim(ledger, offer(timeout=60))
+    await settle(ledger, handed_back(lease, delay=1))
+    raw.age(lease.id, 90)
+    assert await ledger.run(leases.expire(limit=10)) == [lease.id], "coming back and back, and its timeout never ends"
+
+
+@pytest.mark.parametrize("story", ["failed once", "crashed once"])
+async def test_what_has_run_stays_started_though_a_later_claim_comes_back(ledger: Ledger, raw: Raw, story: str) -> None:
+    lease = await leased(ledger, start_within=5)
+    if story == "failed once":
+        await settle(ledger, retried(lease, 0))
+    else:
+        raw.age(lease.id, 3_600, "lease_until")
+        await ledger.run(leases.crash([], limit=10, chance=0))
+    (again,) = await claim(ledger, suspects=story == "crashed once")
+    await settle(ledger, handed_back(again))
+    raw.age(lease.id, 60)
+    assert raw.row(lease.id)["started_at"] is not None
+    assert await ledger.run(leases.expire(limit=10)) == []
 
 
 async def test_expiry_is_bounded(ledger: Ledger, raw: Raw) -> None:

@@ -207,6 +207,11 @@ def released(lease: Any) -> Ending:
     return moves.release(lease, elapsed=0.01)
 
 
+def handed_back(lease: Any, delay: float = 0.0) -> Ending:
+    """Before its code began."""
+    return moves.release(lease, elapsed=None, delay=delay)
+
+
 def overran(lease: Any) -> Ending:
     return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
 

@@ -11,6 +11,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow.model import moves
 from simpleworkflow.store.operations import leases
 from simpleworkflow.worker.sweep import Sweeper
 
@@ -234,12 +235,49 @@ async def test_an_ending_the_database_refuses_for_good_is_held_for_an_operator(
             raise swf.StoreError("no")
 
         monkeypatch.setattr(worker._journal._entries, "_flush", refuse)
-        handle = await app.trigger(refused)
+        handle = await app.trigger(refused, start_within="1 day")
         async with asyncio.timeout(10):
             while not (run := await handle.get()).is_held or run.status != "pending":
                 await asyncio.sleep(0.01)
+    assert run.started_at is not None, "its code has run: no sweep may end it as never started"
     assert run.hold_reason is not None
     assert "refused its ending" in run.hold_reason
+
+
+async def test_code_that_has_run_counts_as_started_though_its_pause_did_not_land(
+    app: swf.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something woke the run while it was being paused, and then its history could not be read."""
+
+    @app.workflow("t.woken.v1")
+    async def waits(ctx: swf.Context) -> None:
+        await ctx.wait_for_signal("never")
+
+    def unreadable(*_: Any) -> Any:
+        raise RuntimeError("no history today")
+
+    embedded = app.worker()
+    async with embedded:
+        worker = embedded._worker
+        assert worker is not None
+        real = worker._journal.post
+
+        def post(entry: Any, done: Any) -> None:
+            if isinstance(entry, moves.Pause):
+                done(moves.Outcome.WOKEN, None)
+            else:
+                real(entry, done)
+
+        monkeypatch.setattr(worker._journal, "post", post)
+        monkeypatch.setattr("simpleworkflow.worker.worker.steps.reload", unreadable)
+        handle = await app.trigger(waits, start_within="1 day")
+        await eventually(lambda: has_event(app, handle, "released"), "handed back")
+    assert (await handle.get()).started_at is not None
+    assert [event.type for event in await app.events(handle.id)][:4] == ["created", "leased", "started", "released"]
+
+
+async def has_event(app: swf.App, handle: swf.RunHandle[Any], wanted: str) -> bool:
+    return any(event.type == wanted for event in await app.events(handle.id))
 
 
 async def test_the_blocking_twin_is_refused_inside_an_async_workflow(app: swf.App) -> None:

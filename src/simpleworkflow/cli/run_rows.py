@@ -42,7 +42,7 @@ def _row(run: Run, now: datetime) -> list[str | Text]:
 
 
 def took(run: Run, now: datetime) -> str:
-    """From its first claim to its end, or until now; nothing before it has started."""
+    """From the claim by which it started to its end, or until now; nothing before it has started."""
     if run.started_at is None:
         return ""
     return length(max(0.0, ((run.finished_at or now) - run.started_at).total_seconds()))

@@ -92,7 +92,7 @@ def _wait(wait: Step) -> str:
 def _limits(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     if run.status in CLAIMABLE:
         yield "due", when(run.run_at) if run.run_at else "as soon as what it waits for has come"
-    yield "must start by", when(run.start_by) if run.start_by and run.lease_epoch == 0 else ""
+    yield "must start by", when(run.start_by) if run.start_by and run.started_at is None else ""
     yield "must end by", when(run.deadline_at) if run.deadline_at else ""
 
 

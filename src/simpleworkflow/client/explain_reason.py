@@ -49,7 +49,7 @@ def reason_of(run: Facts, picture: Picture) -> Reason:
 
 def overdue_since(run: Facts, now: datetime) -> datetime | None:
     """When the sweep should have ended it; the same test as the sweep's own."""
-    limits = [run.deadline_at, run.start_by if run.lease_epoch == 0 else None]
+    limits = [run.deadline_at, run.start_by if run.started_at is None else None]
     return min((limit for limit in limits if limit is not None and limit <= now), default=None)
 
 

@@ -39,12 +39,12 @@ async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings
         log.warning("what is leased to this worker could not be looked at; such leases will run out: %s", error)
 
 
-async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException) -> None:
+async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException, elapsed: float | None) -> None:
     """The database refuses its ending for good; executing it again would end the same way: an operator must see it."""
     try:
         reason = f"the database refused its ending: {failure.one_line(error)}"
         await ledger.run(runs.hold([lease.id], reason))
-        await ledger.run(leases.settle([moves.release(lease, elapsed=None)]))
+        await ledger.run(leases.settle([moves.release(lease, elapsed=elapsed)]))
     except Exception:
         log.exception("run %s could not be held; its lease will run out", lease.id, extra=about(lease))
 

@@ -261,7 +261,8 @@ class Worker:
             told = "the ending of run %s is refused for good; it is held for an operator: %s"
             log.error(told, lease.id, error, extra=self._about(lease))
             self._metrics.refused(lease)
-            self._loop.create_task(hold_refused(self._ledger, lease, error))
+            has_begun = not isinstance(ending, Ending) or ending.started
+            self._loop.create_task(hold_refused(self._ledger, lease, error, ending.elapsed if has_begun else None))
         elif outcome is Outcome.LOST:
             told = "run %s (%s) was no longer ours; its ending was discarded"
             log.info(told, lease.id, lease.type, extra=self._about(lease))
@@ -274,12 +275,12 @@ class Worker:
         except Exception as error:
             told = "run %s is handed back, its history cannot be read: %s"
             log.warning(told, lease.id, error, extra=self._about(lease))
-            self._settle(lease, moves.release(lease, elapsed=None))
-            return
-        if self._stopping.is_set() or state.held or not state.owned:
-            self._settle(lease, moves.release(lease, elapsed=None))  # lost: that says so, and acknowledges a cancel
+            self._settle(lease, moves.release(lease, elapsed=self._clock.passed() - started))
             return
         passed = self._clock.passed() - started
+        if self._stopping.is_set() or state.held or not state.owned:
+            self._settle(lease, moves.release(lease, elapsed=passed))  # lost: that says so, and acknowledges a cancel
+            return
         left = None if lease.deadline_in is None else lease.deadline_in - passed
         claimed = lease.claimed_at + timedelta(seconds=passed)
         renewed = lease._replace(wakes=state.wakes, claimed_at=claimed, deadline_in=left)
@@ -288,7 +289,7 @@ class Worker:
         except Exception:
             told = "run %s (%s) could not go on and is handed back"
             log.exception(told, lease.id, lease.type, extra=self._about(lease))
-            self._give_back(lease, 1.0)
+            self._settle(lease, moves.release(lease, elapsed=passed, delay=1.0))
 
     async def _tell_news(self, execution: Execution) -> None:
         lease = execution.lease

@@ -241,7 +241,7 @@ def standing() -> Steps[list[Standing]]:
             Status(row["status"]),
             row["run_at"],
             row["deadline_at"],
-            row["start_by"] if row["lease_epoch"] == 0 else None,
+            row["start_by"] if row["started_at"] is None else None,
             row["held_at"] is not None,
             row["wakes"],
         )

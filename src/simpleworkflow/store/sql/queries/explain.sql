@@ -4,7 +4,7 @@
 -- fragment: stands_before
 o.type = r.type AND o.priority = r.priority AND o.run_at <= :now AND (o.run_at, o.id) < (r.run_at, r.id)
 AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
-AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.lease_epoch > 0)
+AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL)
 
 -- fragment: not_given_up
 (s.status = 'retrying' OR s.error IS NULL)
@@ -109,7 +109,7 @@ SELECT lane.type, lane.priority, (SELECT count(*) FROM (
     WHERE o.status IN ('pending', 'paused') AND o.run_at <= :now AND o.held_at IS NULL AND o.crashes = 0
       AND o.type = lane.type AND o.priority = lane.priority
       AND (o.deadline_at IS NULL OR o.deadline_at > :now)
-      AND (o.start_by IS NULL OR o.start_by > :now OR o.lease_epoch > 0)
+      AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL)
     LIMIT :most) AS ahead) AS due
 FROM :lane
 

@@ -92,7 +92,7 @@ FROM (SELECT r.deadline_at AS due_at FROM workflow.workflow_run r
 UNION ALL
 SELECT 'start', count(*), min(c.due_at), :now
 FROM (SELECT r.start_by AS due_at FROM workflow.workflow_run r
-      WHERE r.start_by IS NOT NULL AND r.lease_epoch = 0 AND r.finished_at IS NULL AND r.start_by < :now - us(:grace)
+      WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.start_by < :now - us(:grace)
       ORDER BY r.start_by LIMIT :limit) AS c
 
 -- name: held_runs

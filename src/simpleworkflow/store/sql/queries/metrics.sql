@@ -36,7 +36,7 @@ SELECT (SELECT count(*) FROM (
     WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now LIMIT :most) AS d)
   + (SELECT count(*) FROM (
     SELECT r.id FROM workflow.workflow_run r
-    WHERE r.start_by IS NOT NULL AND r.lease_epoch = 0 AND r.finished_at IS NULL AND r.start_by <= :now
+    WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.start_by <= :now
     LIMIT :most) AS s) AS runs
 
 -- name: types_of_runs

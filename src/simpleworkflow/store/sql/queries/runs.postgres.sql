@@ -56,7 +56,7 @@ WITH due AS MATERIALIZED (
       AND r.run_at <= :now
       AND (r.run_at, r.id) >= (coalesce(lane.low, '-infinity'), '00000000-0000-0000-0000-000000000000')
       AND (r.deadline_at IS NULL OR r.deadline_at > :now)
-      AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
+      AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
     ORDER BY r.run_at, r.id LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED) c
   LIMIT :limit),
@@ -109,7 +109,9 @@ WITH settled AS (
       finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
       result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
-      hold_reason = coalesce(b.hold_reason, r.hold_reason)
+      hold_reason = coalesce(b.hold_reason, r.hold_reason),
+      started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
+      deadline_at = CASE WHEN b.delay = 0 AND {never_started} THEN NULL ELSE r.deadline_at END
   FROM :b
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
@@ -235,7 +237,7 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 -- name: expire_unstarted
 -- differs: follows expire_deadlines
 -- like: expire_deadlines
--- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
+-- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.started_at IS NULL
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
 -- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time

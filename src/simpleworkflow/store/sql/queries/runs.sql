@@ -114,7 +114,7 @@ WHERE id IN (
     AND r.run_at >= coalesce((SELECT lane.low FROM :lane), -9223372036854775807)
     AND NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g, :lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
-    AND (r.start_by IS NULL OR r.start_by > :now OR r.lease_epoch > 0)
+    AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
   ORDER BY r.run_at, r.id LIMIT :limit)
 RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority, payload,
   (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
@@ -139,8 +139,17 @@ WHERE r.id IN (SELECT b.run_id FROM :b)
    OR r.id IN (SELECT c.parent_id FROM :b JOIN workflow.workflow_run c ON c.id = b.run_id)
 ORDER BY r.id
 
+-- fragment: never_started
+b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
+AND (SELECT 1 FROM workflow.workflow_event e
+     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL
+
 -- name: settle_runs
--- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease.
+-- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease. What comes back
+-- and has never begun was not started: it must still start in time, and its timeout begins anew, unless it cannot be
+-- served (it comes back with a delay) and only the timeout will end that. Not by EXISTS, for which PostgreSQL may read
+-- whole tables into a hash.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, hold_reason text, data json)
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -149,7 +158,9 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
     result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
     held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
-    hold_reason = coalesce(b.hold_reason, r.hold_reason)
+    hold_reason = coalesce(b.hold_reason, r.hold_reason),
+    started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
+    deadline_at = CASE WHEN b.delay = 0 AND {never_started} THEN NULL ELSE r.deadline_at END
 FROM :b
 WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
@@ -290,7 +301,7 @@ RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: expire_unstarted
 -- like: expire_deadlines
--- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.lease_epoch = 0
+-- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.started_at IS NULL
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
 -- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time

@@ -144,8 +144,8 @@ CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run USING btre
 CREATE INDEX workflow_run_leased ON workflow.workflow_run USING btree (leased_by, id) WHERE (status = 'leased'::text);
 CREATE INDEX workflow_run_parent ON workflow.workflow_run USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX workflow_run_ready ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes = 0));
-CREATE INDEX workflow_run_start_by ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (lease_epoch = 0) AND (finished_at IS NULL));
 CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes > 0));
+CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_created();
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.status IS DISTINCT FROM old.status) OR ((new.deleted_at IS NOT NULL) AND (old.deleted_at IS NULL))))) EXECUTE FUNCTION workflow.run_moved_by_sql();

@@ -256,11 +256,11 @@ CREATE INDEX workflow_run_parent ON workflow_run (parent_id) WHERE parent_id IS 
 CREATE INDEX workflow_run_ready ON workflow_run (type, priority, run_at, id)
   WHERE status IN ('pending', 'paused') AND run_at IS NOT NULL AND held_at IS NULL AND crashes = 0;
 
-CREATE INDEX workflow_run_start_by ON workflow_run (start_by)
-  WHERE start_by IS NOT NULL AND lease_epoch = 0 AND finished_at IS NULL;
-
 CREATE INDEX workflow_run_suspect ON workflow_run (type, priority, run_at, id)
   WHERE status IN ('pending', 'paused') AND run_at IS NOT NULL AND held_at IS NULL AND crashes > 0;
+
+CREATE INDEX workflow_run_unstarted ON workflow_run (start_by)
+  WHERE start_by IS NOT NULL AND started_at IS NULL AND finished_at IS NULL;
 
 CREATE INDEX workflow_schedule_due ON workflow_schedule (next_at) WHERE paused_at IS NULL;
 
