@@ -1,8 +1,9 @@
 """dbos: its queue without a concurrency limit to drain, four workflows in flight for steps.
 
 Without a limit it takes the whole queue into the process, which was its fastest way by far (a limit combines with the
-polling interval into a cap). For steps, workflows started directly with four in flight were faster than 1, 16 and 64,
-and faster than the queue; starting them is then inside the clock. Its bulk is one transaction around many enqueues.
+polling interval into a cap). For steps, workflows called directly with four in flight were faster than 1, 16 and 64,
+no slower than 2 and 8, and faster than the queue; starting them is then inside the clock. Asynchronous workflows ran at
+0.7 to 0.8 of that pace (22 pairs, 2 to 64 in flight). Its bulk is one transaction around many enqueues.
 For the latency its queue polls every 5 ms instead of every second: `polling_interval_sec` is the documented lever, and
 1 ms was slower than 5.
 The URL may be that of a SQLite file (drive_dbos_sqlite.py), where one workflow in flight was its best for steps.
@@ -116,7 +117,7 @@ def steps(url: str, jobs: int) -> dict[str, Any]:
     with looking_at(url) as looking, launched(url), threads:
         clock = make_clock(jobs)
         for payload in payloads(jobs):
-            threads.submit(lambda one: DBOS.start_workflow(ten_steps, one).get_result(), payload)
+            threads.submit(ten_steps, payload)
         return clock.wait(lambda: succeeded(looking))
 
 
