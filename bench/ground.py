@@ -42,11 +42,15 @@ class NoGround(Exception):
 @functools.cache
 def code() -> str:
     """The commit that is measured, with a + if files have changed since; nothing where nobody can tell."""
-    ask = ["git", "-C", str(RESULTS), "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
     try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+        return _git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass

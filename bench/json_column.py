@@ -68,8 +68,11 @@ def wal(connection: psycopg.Connection[Any]) -> tuple[int, int]:
 
 def main() -> None:
     report: dict[str, Any] = {}
+    binaries = find_system() or find_wheel()
+    if binaries is None:
+        raise SystemExit("there is no PostgreSQL here")
     with (
-        LaunchedServer(find_system() or find_wheel(), durable=True) as server,
+        LaunchedServer(binaries, durable=True) as server,
         psycopg.connect(server.url(), autocommit=True) as connection,
     ):
         for name, payload in PAYLOADS.items():

@@ -28,10 +28,8 @@ UNSLOWED = Bar(at_least=0.9)
 
 
 def measure(ground: Ground) -> list[Finding]:
-    sizes = (FEW, SOME, QUICK_PAST if ground.quick else MANY)
     past = QUICK_PAST if ground.quick else PAST
-    sizes = tuple(sorted(set(sizes)))
-    looks = backlogs(ground, sizes)
+    looks = backlogs(ground, sorted({FEW, SOME, QUICK_PAST if ground.quick else MANY}))
     with ground.database() as url:
         our_worker.prepare(url)
         filling.past(ground, url, past)
@@ -42,7 +40,7 @@ def measure(ground: Ground) -> list[Finding]:
     return [flat(looks), *(reported(size, found) for size, found in looks.items()), past_look(past, beside), drained]
 
 
-def backlogs(ground: Ground, sizes: tuple[int, ...]) -> dict[int, list[Look]]:
+def backlogs(ground: Ground, sizes: list[int]) -> dict[int, list[Look]]:
     """The claim at each size of one growing backlog."""
     looks = {}
     with ground.database() as url:

@@ -138,14 +138,15 @@ def finding(
     times: float = 1.0,
     bar: Bar | None = None,
     rivals: Sequence[str] = (),
+    ours: str = OURS,
 ) -> list[Finding]:
     """Ours against one peer over the rounds that have both; nothing when the peer was missing. `rivals`: among whom it
     is the best, so that one of them that is not there is told."""
-    pairs = [one for one in found if peer in one]
+    pairs = [one for one in found if peer in one and ours in one]
     if not pairs:
         return []
-    mine, theirs = ([one[who][figure] * times for one in pairs] for who in (OURS, peer))
-    detail = {"peer": peer, "runs": [_brief(one[who]) for one in pairs for who in (OURS, peer)]}
+    mine, theirs = ([one[who][figure] * times for one in pairs] for who in (ours, peer))
+    detail = {"peer": peer, "runs": [_brief(one[who]) for one in pairs for who in (ours, peer)]}
     absent = absent_from(found, rivals)
     return [replace(paired(key, title, unit, mine, theirs, bar=bar, detail=detail), absent=absent)]
 
