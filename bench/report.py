@@ -128,8 +128,10 @@ class Story:
     @property
     def remarks(self) -> list[str]:
         """Under the table: what it would hide."""
-        codes = {taken.code for taken in self.measures}
-        apart = [f"`{taken.name}` is of the code {taken.code or '?'}" for taken in self.measures if len(codes) > 1]
+        codes = {
+            taken.code: [f"`{one.name}`" for one in self.measures if one.code == taken.code] for taken in self.measures
+        }
+        apart = [f"{', '.join(names)}: code {code or '?'}" for code, names in codes.items() if len(codes) > 1]
         return apart + [f"`{taken.name}` {remark}" for taken in self.measures for remark in taken.remarks]
 
     @property

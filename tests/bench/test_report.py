@@ -129,7 +129,8 @@ def test_the_code_that_was_measured_is_told_and_two_versions_of_it_are_told_apar
     assert story.heading.endswith("2026-11-15 · code 0b27e23")
     story.add(report.Taken("wal", "2026-11-15T12:01:00+00:00", 1.0, code="2891d5f+"), ("drain", "wal"))
     assert "code" not in story.heading
-    assert "* `drain` is of the code 0b27e23\n* `wal` is of the code 2891d5f+" in report.markdown(story)
+    story.add(report.Taken("steps", "2026-11-15T12:02:00+00:00", 1.0, code="0b27e23"), ("drain", "steps", "wal"))
+    assert "* `drain`, `steps`: code 0b27e23\n* `wal`: code 2891d5f+" in report.markdown(story)
 
 
 def test_a_measure_that_failed_is_named_with_its_reason() -> None:
