@@ -241,7 +241,8 @@ def exhaust(lease: Any, error: str, last_error: str, *, elapsed: float, clears: 
 
 
 def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
-    """Hand back without burning anything: a graceful stop, a hold, or a claim that cannot be served."""
+    """Hand back without burning anything: a graceful stop, a hold, or a claim that cannot be served. `elapsed` is None
+    only if its code did not begin under this lease: the claim then counts as no start."""
     return _ending("release", lease, elapsed, delay=delay)
 
 
