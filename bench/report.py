@@ -128,18 +128,23 @@ class Story:
     @property
     def remarks(self) -> list[str]:
         """Under the table: what it would hide."""
-        codes = {
-            taken.code: [f"`{one.name}`" for one in self.measures if one.code == taken.code] for taken in self.measures
-        }
+        codes = self._codes
         apart = [f"{', '.join(names)}: code {code or '?'}" for code, names in codes.items() if len(codes) > 1]
         return apart + [f"`{taken.name}` {remark}" for taken in self.measures for remark in taken.remarks]
+
+    @property
+    def _codes(self) -> dict[str, list[str]]:
+        """What was measured of which commit."""
+        found: dict[str, list[str]] = {}
+        for taken in self.measures:
+            found.setdefault(taken.code, []).append(f"`{taken.name}`")
+        return found
 
     @property
     def heading(self) -> str:
         when = max((taken.when[:10] for taken in self.measures), default="")
         server = f"PostgreSQL {str(self.about.get('postgres', '?')).partition(' ')[0]}"
-        codes = {taken.code for taken in self.measures}
-        code = f"code {codes.pop()}" if len(codes) == 1 and "" not in codes else ""
+        code = f"code {''.join(self._codes)}" if len(self._codes) == 1 and "" not in self._codes else ""
         parts = [f"{self.about.get('cores', '?')} cores", server, f"Python {self.about.get('python', '?')}", when, code]
         return " · ".join([*filter(None, parts), *(["quick"] if self.quick else [])])
 

@@ -6,15 +6,11 @@ The drivers themselves are exercised by the benchmark.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
 from judging import OURS, Bar
 from peers import driving
 from peers.venvs import CannotInstall

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
 from judging import OURS, Bar, Finding, interval, paired, ratios, turns
 
 NOISY = [0.8, 1.1, 1.3, 0.9, 1.7, 1.2, 1.0]
@@ -55,6 +50,11 @@ def test_the_same_values_always_give_the_same_interval() -> None:
 def test_the_interval_holds_the_median_and_stays_within_what_was_seen() -> None:
     low, high = interval(NOISY)
     assert min(NOISY) <= low < 1.1 < high <= max(NOISY)
+
+
+@pytest.mark.parametrize(("values", "low", "high"), [(3, 1, 3), (7, 2, 6), (9, 3, 7), (15, 5, 11)])
+def test_of_few_values_the_interval_reaches_from_one_of_them_to_another(values: int, low: int, high: int) -> None:
+    assert interval(range(1, values + 1)) == (low, high)
 
 
 def test_asking_for_more_certainty_widens_the_interval() -> None:

@@ -7,21 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
 from judging import OURS, Bar
 from peers import sitting
 from peers.driving import NotDone
 from peers.sitting import BLOCK, WAKING, Sitting
-
-T = TypeVar("T")
+from support.processes import is_alive, state_of
+from support.waiting import until
 
 
 def test_the_first_samples_of_a_turn_do_not_count() -> None:
@@ -63,36 +59,28 @@ class OneDatabase:
         return 0.0
 
 
-def worker_of(driver: int) -> tuple[int, str]:
-    """The process that a driver has started, and its state: T is stopped by a signal."""
-    worker = int(Path(f"/proc/{driver}/task/{driver}/children").read_text())
-    return worker, Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def settled(look: Callable[[], T], wanted: T) -> T:
-    """What it shows, at the latest after some seconds: a signal takes effect when the machine comes to it."""
-    for _ in range(500):
-        if look() == wanted:
-            break
-        time.sleep(0.01)
-    return look()
+def worker_of(driver: int) -> int:
+    """The process that a driver has started."""
+    return int(Path(f"/proc/{driver}/task/{driver}/children").read_text())
 
 
 def test_a_worker_that_waits_for_its_turn_is_stopped_and_counts_all_its_samples(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states: list[str] = []
+    stops = 0
     real = sitting._Player._await_rest
 
     def and_look(self: Any) -> None:
+        nonlocal stops
         real(self)
         if self._story is None:
-            states.append(settled(lambda: worker_of(self._process.pid)[1], "T"))
+            until(lambda: state_of(worker_of(self._process.pid)) == "T", "its worker is stopped")
+            stops += 1
 
     monkeypatch.setattr(sitting._Player, "_await_rest", and_look)
     ground: Any = OneDatabase(postgres_url)
     found = sitting.sit(ground, [OURS], turns=2)
-    assert states == ["T", "T"]  # before the first turn, and between the two
+    assert stops == 2  # before the first turn, and between the two
     assert [len(block) for block in found.blocks[OURS]] == [BLOCK - WAKING] * 2
     assert all(0 < sample < 30_000 for sample in found.samples(OURS))
 
@@ -113,10 +101,10 @@ def test_a_driver_whose_table_is_left_goes_home_with_its_worker(postgres_url: st
     ) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "resting\n"
-        worker, _ = worker_of(driver.pid)
+        worker = worker_of(driver.pid)
         _, complaints = driver.communicate(timeout=60)
     assert "nobody is there who would give turns" in complaints
-    assert settled(lambda: is_gone(worker), True)
+    until(lambda: not is_alive(worker), "its worker is gone")
 
 
 @pytest.mark.parametrize("death", ["of the driver", "of nobody: it hangs"])
@@ -126,7 +114,7 @@ def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.M
     real = sitting._Player.take_turn
 
     def and_die(self: Any) -> None:
-        workers.append(worker_of(self._process.pid)[0])
+        workers.append(worker_of(self._process.pid))
         if death == "of the driver":
             self._process.kill()
         else:
@@ -138,12 +126,4 @@ def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.M
     ground: Any = OneDatabase(postgres_url)
     with pytest.raises(NotDone, match="ours latency ended with -9"):
         sitting.sit(ground, [OURS], turns=1)
-    assert settled(lambda: is_gone(workers[0]), True)
-
-
-def is_gone(pid: int) -> bool:
-    """Or dead and waiting for whoever has inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    until(lambda: not is_alive(workers[0]), "its worker is gone")

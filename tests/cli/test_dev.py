@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.command import COMMAND, environment
 from support.postgres import Server
+from support.processes import is_alive
 from support.waiting import until
 
 import simpleworkflow as swf
@@ -139,18 +140,6 @@ def start(folder: Path) -> Iterator[Callable[..., Dev]]:
             dev.process.kill()
         dev.process.wait()
         until(lambda dev=dev: not any(is_alive(pid) for pid in dev.workers), "the workers are gone")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return not stat.parent.parent.joinpath("self").exists()
 
 
 @pytest.fixture

@@ -144,10 +144,13 @@ async def test_after_a_refusal_commits_are_silent_for_a_while(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hints, "PAUSE", 0.0)
-    hinter = Hinter(open_ledger(postgres_url))
+    ledger = open_ledger(postgres_url)
+    hinter = Hinter(ledger)
+    assert not hinter.may_be_to_blame(StoreUnavailable("nobody was there to refuse it"))
     assert [hinter.may_tell_now() for _ in range(2)] == [True, True]
-    hinter.was_refused()
+    assert hinter.may_be_to_blame(StoreError("too many notifications"))
     assert not hinter.may_tell_now()
+    await ledger.close()
 
 
 async def test_what_is_refused_for_its_own_sake_is_refused_without_a_hint_too(postgres_url: str) -> None:

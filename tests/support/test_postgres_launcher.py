@@ -20,6 +20,7 @@ import pytest
 
 from . import postgres
 from .postgres import LaunchedServer, PostgresUnavailable, Server, launch
+from .processes import is_alive
 
 SOURCES = [*(["system"] if postgres.find_system() else []), "wheel"]
 
@@ -42,14 +43,6 @@ def query(server: Server, statement: str, database: str = "postgres") -> list[tu
     with psycopg.connect(server.url(database), autocommit=True) as connection:
         cursor = connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
-
-
-def running(pid: int) -> bool:
-    """A zombie that nobody reaps has ended as well as one that was reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -132,12 +125,12 @@ if sys.platform == "linux":  # elsewhere no signal comes when a parent dies, and
         with launcher:
             assert launcher.stdout is not None
             pid, home = json.loads(launcher.stdout.readline())
-            assert running(pid)
+            assert is_alive(pid)
             launcher.send_signal(signal.SIGKILL)
         deadline = time.monotonic() + 5
-        while running(pid) and time.monotonic() < deadline:
+        while is_alive(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
-        alive = running(pid)
+        alive = is_alive(pid)
         shutil.rmtree(home, ignore_errors=True)
         assert not alive
 

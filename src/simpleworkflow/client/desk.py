@@ -150,9 +150,8 @@ class Desk:
         try:
             answers = await (work if self._ledger.has_lateral else in_time(self._ledger, self._settings, work))
         except StoreError as error:
-            if not telling or isinstance(error, StoreUnavailable):
+            if not (telling and self._hinter.may_be_to_blame(error)):
                 raise
-            self._hinter.was_refused()
             return await self._create(new, timeout=timeout, impatient=impatient)
         if not telling:
             self._hinter.tell(Hint.READY)

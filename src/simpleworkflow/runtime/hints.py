@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 from enum import StrEnum
 
+from ..model.errors import StoreError, StoreUnavailable
 from ..store import Ledger
 
 PAUSE = 0.005
@@ -56,9 +57,12 @@ class Hinter:
         self._told = now
         return True
 
-    def was_refused(self) -> None:
-        """A commit with a hint in it was refused, perhaps because of the hint."""
+    def may_be_to_blame(self, error: StoreError) -> bool:
+        """A commit with a hint in it failed. Whether it may go through without one; then there are none for a while."""
+        if isinstance(error, StoreUnavailable):
+            return False
         self._told = asyncio.get_running_loop().time() + SILENCE
+        return True
 
     def tell(self, kind: Hint) -> None:
         self._kinds.add(kind)

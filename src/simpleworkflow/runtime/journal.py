@@ -21,7 +21,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from ..clock import monotonic
-from ..model.errors import StoreBusy, StoreError, StoreUnavailable
+from ..model.errors import StoreBusy, StoreError
 from ..model.moves import Ending, Outcome, Pause, Record
 from ..model.states import Status
 from ..store import Ledger
@@ -183,9 +183,8 @@ class Journal:
         except StoreBusy:
             return await self._flush_free(entries, True)
         except StoreError as error:
-            if not telling or isinstance(error, StoreUnavailable):
+            if not (telling and self._hinter.may_be_to_blame(error)):
                 raise
-            self._hinter.was_refused()
             return await self._flush(entries, repeated)
         if not telling:
             self._tell(entries[:1] if kind in {steps.Kind.SUCCESS, steps.Kind.RESULT} else entries)
