@@ -27,6 +27,8 @@ log = logging.getLogger("simpleworkflow.renew")
 ANNOUNCE_EVERY = BEAT
 LOOK_PAUSE = 0.02
 GOODBYE = 2.0  # seconds for what is under way to end, and as many for the goodbye itself
+PARTING = 1.0  # seconds for what was cut off to let go of its connection, and as many to close the others
+LEAVING = 2 * (GOODBYE + PARTING)
 
 
 class Renewer(threading.Thread):
@@ -81,10 +83,8 @@ class Renewer(threading.Thread):
     # Runs in this thread.
 
     def run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._work())
-        finally:
-            self._loop.close()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # which waits for whatever it cuts off
+            runner.run(self._work())
 
     async def _work(self) -> None:
         roles = [
@@ -94,15 +94,16 @@ class Renewer(threading.Thread):
             self._watch(),
             self._say_that_it_withdraws(),
         ]
-        *tasks, watch, withdrawal = [self._loop.create_task(role) for role in roles]
+        *tasks, withdrawal = [self._loop.create_task(role) for role in roles]
         await self._stopping.wait()
-        watch.cancel()
         if not self._withdrawing.is_set():
             withdrawal.cancel()
         # An announcement cut off half way may still reach the table, after the goodbye: it is heard out first.
-        await asyncio.wait([*tasks, withdrawal], timeout=GOODBYE)
-        for task in tasks:
+        _, late = await asyncio.wait([*tasks, withdrawal], timeout=GOODBYE)
+        for task in late:
             task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=PARTING)
         try:
             await self._ledger.run(workers.retire(self._identity.id), timeout=GOODBYE)
         except Exception as error:
@@ -132,6 +133,8 @@ class Renewer(threading.Thread):
     async def _watch(self) -> None:
         while True:
             await self._look.wait()
+            if self._stopping.is_set():
+                return
             self._look.clear()
             held = self._holdings.all()
             if held:

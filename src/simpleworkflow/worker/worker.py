@@ -43,7 +43,7 @@ from .options import WorkerOptions
 from .process import own_identity
 from .prune import pruning
 from .relay_role import RelayRole
-from .renew import GOODBYE, Renewer
+from .renew import LEAVING, Renewer
 from .schedule import Scheduler
 from .slots import Key, Slots, drain, key_of
 from .sweep import sweeping
@@ -393,5 +393,5 @@ class Worker:
         self._renewer.stop()
         for pool in (self._threads, self._step_threads):
             pool.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(self._renewer.join, 2 * GOODBYE + 1.0)
+        await asyncio.to_thread(self._renewer.join, LEAVING)
         await self._ledger.close()
