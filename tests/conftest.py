@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,10 @@ from support.sound import migrate, raw_sound, sound, sound_url, well  # noqa: F4
 from simpleworkflow.store import Ledger, open_ledger
 
 BACKENDS = ("sqlite", "postgres")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background deaf to Ctrl-C, and so are the processes that our tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
