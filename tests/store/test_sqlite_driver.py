@@ -10,6 +10,7 @@ import asyncio
 import multiprocessing
 import os
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -147,6 +148,44 @@ async def test_a_file_locked_for_too_long_is_unavailable_and_nothing_is_changed(
     assert (await ledger.run(runs.count()))[0].runs == 2
     blocker.close()
     await ledger.close()
+
+
+@pytest.fixture
+async def held_up(tmp_path: Path) -> AsyncIterator[tuple[Ledger, Raw, asyncio.Task[Any]]]:
+    """A ledger whose writer waits, with all the time in the world, for a stranger who has locked the file."""
+    path = str(tmp_path / "line.db")
+    ledger, blocker = open_ledger(path), Raw(path)
+    await create(ledger)
+    blocker.sql("BEGIN IMMEDIATE")
+    patient = asyncio.create_task(ledger.run(runs.create([new()])))
+    await eventually(lambda: ledger._driver._engine._writer._work_queue.empty(), "the writer at the lock")  # type: ignore[attr-defined]
+    yield ledger, blocker, patient
+    blocker.close()
+    await ledger.close()
+
+
+async def test_who_has_less_time_than_those_in_front_leaves_the_line(
+    held_up: tuple[Ledger, Raw, asyncio.Task[Any]],
+) -> None:
+    ledger, blocker, patient = held_up
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnavailable, match="busy or locked for too long; nothing was changed"):
+            await ledger.run(runs.create([new()]), timeout=0.05)
+        assert not patient.done()
+        blocker.sql("ROLLBACK")
+        await patient
+    await create(ledger)  # behind whatever may still stand in line
+    assert (await ledger.run(runs.count()))[0].runs == 3, "the first, the patient one, the last"
+
+
+async def test_a_ledger_that_closes_does_not_wait_for_a_stranger(
+    held_up: tuple[Ledger, Raw, asyncio.Task[Any]],
+) -> None:
+    ledger, _, patient = held_up
+    async with asyncio.timeout(20):
+        await ledger.close()
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await patient
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -299,12 +299,8 @@ class PostgresDriver:
 
     async def close(self) -> None:
         self._closed = True
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                await connection.close(timeout=1.0)
-            except _TROUBLE:
-                connection.terminate()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*map(_close, idle))
 
 
 def _begin(mode: Mode, pooled: bool) -> str:
@@ -328,6 +324,13 @@ async def _reset(connection: Any) -> bool:
         return not connection.is_closed()
     except _TROUBLE:
         return False
+
+
+async def _close(connection: Any) -> None:
+    try:
+        await connection.close(timeout=1.0)
+    except _TROUBLE:
+        connection.terminate()
 
 
 async def _part(connection: Any, error: BaseException) -> None:

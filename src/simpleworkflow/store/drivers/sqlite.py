@@ -3,6 +3,7 @@
 Dangers, and what is done about them:
 - A deferred transaction that turns into a writer fails at once, whatever the busy timeout: every transaction here
   starts with BEGIN IMMEDIATE and waits for its turn, up to the caller's deadline. No "database is locked" gets out.
+- The writer waits for whoever comes first, and those behind may have less time: they leave the line when it is over.
 - SQLite before 3.51.3 can corrupt a WAL file when a passive checkpoint races a writer in another connection.
   Automatic checkpoints are off; the writer thread checkpoints between its own transactions, in TRUNCATE mode, which
   takes the write lock first. Memory-mapped I/O stays off.
@@ -41,6 +42,7 @@ READERS = 2
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_RETRY = 1.0
 CHANGE_CHECK = 0.1
+_PATIENCE = 60.0
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
@@ -69,13 +71,22 @@ class SqliteDriver:
         return SqliteDriver(self._path, self._clock, _engine=self._here())
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
-        return await asyncio.wrap_future(self.submit(operation, timeout=timeout))
+        future = self.submit(operation, timeout=timeout)
+        answer = asyncio.wrap_future(future)
+        try:
+            done, _ = await asyncio.wait((answer,), timeout=_PATIENCE if timeout is None else timeout)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        if not done and future.cancel():  # what has begun keeps its deadline itself
+            raise StoreUnavailable(f"{self._path} has been busy or locked for too long; nothing was changed")
+        return await answer
 
     def submit(self, operation: Operation[T], *, timeout: float | None = None) -> Future[T]:
         """Queue the operation; usable from any thread."""
         if self._closed:
             raise StoreUnavailable("this App is closed")
-        deadline = monotonic() + (60.0 if timeout is None else timeout)
+        deadline = monotonic() + (_PATIENCE if timeout is None else timeout)
         return self._here().submit(operation, self._clock, deadline)
 
     def _here(self) -> _Engine:
@@ -155,6 +166,7 @@ class _Engine:
         self._listeners: list[Callable[[str], None]] = []
         self._checkpoint_after = 0.0
         self._has_written = False
+        self._is_left = False
 
     @classmethod
     def share(cls, path: str) -> _Engine:
@@ -195,7 +207,8 @@ class _Engine:
             listener(kind)
 
     def leave(self) -> None:
-        """The last driver to leave closes the connections, each in a quiet thread pool."""
+        """The last driver to leave closes the connections, each in a quiet thread pool. What still waits for another
+        process to let go of the file waits no longer: nobody is there to hear of it."""
         if self.pid != os.getpid():
             return
         with self._guard:
@@ -203,6 +216,7 @@ class _Engine:
             if self.users > 0:
                 return
             self._shared.pop((os.getpid(), self.path), None)
+        self._is_left = True
         self._writer.submit(GATE.through, self._checkpoint_at_the_end)
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
@@ -259,7 +273,7 @@ class _Engine:
             try:
                 return action()
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in _BUSY or monotonic() > deadline:
+                if error.sqlite_errorcode & 0xFF not in _BUSY or self._is_left or monotonic() > deadline:
                     raise _translate(error, self.path) from error
                 threading.Event().wait(random.uniform(0.001, 0.02))
             except sqlite3.Error as error:
