@@ -343,11 +343,11 @@ class EmbeddedWorker:
             self._trouble = error
         finally:
             self._up.set()
-            if self._worker is None or self._worker.clean:
+            if self._worker is None or self._worker.stays_behind is None:
                 runner.close()
             else:
                 # Closing would wait for code that does not stop, and that code may still call into this loop.
-                log.warning("code was still running at the drain deadline; its runs are taken over when leases end")
+                log.warning(self._worker.stays_behind)
 
     async def _work(self) -> None:
         worker = self._worker = self._app.make_worker(**self._choices)

@@ -1,6 +1,7 @@
 """The command, as operators run it: a real process, its exit code, and what it says.
 
-Exit codes: 0 done; 1 the work could not be done; 2 called wrongly; 3 a worker stopped with code still running.
+Exit codes: 0 done; 1 the work could not be done; 2 called wrongly; 3 a worker stopped with code still running
+or entries unwritten.
 """
 
 from __future__ import annotations

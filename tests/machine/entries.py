@@ -137,7 +137,7 @@ class Batch:
             if entry.started:
                 outcomes[id(entry)] = self._law.end(run, entry.epoch, entry.move, entry.delay)
             else:
-                outcomes[id(entry)] = self._law.hand_back(run, entry.epoch, entry.delay)
+                outcomes[id(entry)] = self._law.hand_back(run, entry.epoch, entry.delay, entry.anew)
         for entry in mine:
             if isinstance(entry, Pause):
                 outcomes[id(entry)] = self._apply_pause(entry)

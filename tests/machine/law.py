@@ -151,15 +151,15 @@ class Law:
         run.run_at = None if due_in is None else self.now + due_in
         return Outcome.DONE
 
-    def hand_back(self, run: Run, epoch: int, delay: float) -> Outcome:
-        """The code did not begin; if it never has, it is as if nobody had claimed the run, but for the epoch. Only with
-        a delay its time goes on: such a run cannot be served, and there must be an end to that."""
+    def hand_back(self, run: Run, epoch: int, delay: float, anew: bool) -> Outcome:
+        """The code did not begin; if it never has, it is as if nobody had claimed the run, but for the epoch, and for
+        its deadline unless that is to be set anew."""
         if not self.owns(run.id, epoch):
             return Outcome.LOST
         signs = {"started", "retried", "heartbeat"}.intersection(run.events)
         if not (run.attempt or run.crashes or run.steps or signs):
             run.started = False
-            run.deadline = run.deadline if delay else None
+            run.deadline = None if anew else run.deadline
         run.to(Status.PENDING, "released")
         run.run_at = self.now + delay
         return Outcome.DONE

@@ -12,8 +12,8 @@ from simpleworkflow.model.moves import MOVES, Ending, Needs
 from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status
 
 
-def lease(parent: UUID | None = None) -> SimpleNamespace:
-    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent)
+def lease(parent: UUID | None = None, deadline_in: float | None = None) -> SimpleNamespace:
+    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent, deadline_in=deadline_in)
 
 
 ENDINGS = {
@@ -103,3 +103,16 @@ def test_an_ending_remembers_that_a_parent_must_be_woken() -> None:
 
 def test_a_run_that_never_started_says_so() -> None:
     assert not moves.release(lease(), elapsed=None).started
+    assert not moves.hand_back(lease(), None).started
+
+
+@pytest.mark.parametrize("timeout", [0.001, 60.0, 30 * 86_400.0])
+def test_a_claim_that_comes_to_nothing_takes_its_own_deadline_with_it_and_no_other(timeout: float) -> None:
+    as_told = round(timeout * 1_000_000) / 1_000_000
+    assert moves.hand_back(lease(deadline_in=as_told), timeout).anew
+    assert not moves.hand_back(lease(deadline_in=as_told), None).anew, "whoever made the row has set it"
+    assert not moves.hand_back(lease(deadline_in=as_told + 0.001), timeout).anew, "an earlier claim has set it"
+    assert not moves.hand_back(lease(), timeout).anew
+    assert not moves.hand_back(lease(deadline_in=as_told), timeout, delay=1.0).anew, "nothing else would end it"
+    assert not moves.release(lease(deadline_in=as_told), elapsed=timeout).anew
+    assert not moves.release_stranger(UUID(int=1), 7).anew

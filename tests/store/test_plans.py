@@ -154,7 +154,7 @@ def leases(session: Session) -> list[tuple[Any, int]]:
 
 
 def settled(lease: tuple[Any, int]) -> tuple[Any, ...]:
-    return (*lease, "succeeded", "succeeded", 1, 1000, 0, 0, "1", None, None, None, None)
+    return (*lease, "succeeded", "succeeded", 1, 1000, 0, 0, 0, "1", None, None, None, None)
 
 
 def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
@@ -199,7 +199,7 @@ def test_a_workers_writes_reach_runs_by_primary_key_only(
 def test_what_comes_back_unstarted_is_looked_up_run_by_run(backlogs: dict[int, str], settings: dict[str, str]) -> None:
     """Whether it has ever begun: its own events and steps say so, and nobody else's are read."""
     session = Session(backlogs[LARGE], settings)
-    back = [(*lease, "pending", "released", 0, 0, 0, 0, None, None, None, None, None) for lease in leases(session)]
+    back = [(*lease, "pending", "released", 0, 0, 0, 0, 1, None, None, None, None, None) for lease in leases(session)]
     plan = session.explain("settle_runs", b=back)
     looks = [
         n for n in nodes(plan) if n.get("Relation Name") in {"workflow_event", "workflow_step"} and "Plans" not in n

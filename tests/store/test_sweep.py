@@ -26,6 +26,7 @@ from support.ledger import (
     sweep,
 )
 
+from simpleworkflow.model import moves
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases, runs
@@ -206,6 +207,27 @@ async def test_the_timeout_begins_with_the_claim_that_leads_to_a_start(ledger: L
     await settle(ledger, handed_back(third))
     assert deadline is not None
     assert raw.row(first.id)["deadline_at"] == deadline, "it has started once, and its time runs"
+
+
+async def test_a_deadline_that_came_with_the_run_outlives_a_claim_that_is_given_back(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now}")
+    raw.age(run_id, -60, "deadline_at")
+    own = raw.row(run_id)["deadline_at"]
+    (lease,) = await claim(ledger, offer(timeout=7))
+    await settle(ledger, moves.hand_back(lease, 7.0))
+    assert raw.row(run_id)["deadline_at"] == own
+    assert raw.row(run_id)["started_at"] is None
+
+
+async def test_a_run_whose_claims_are_always_lost_on_the_way_still_times_out(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    for _ in range(2):
+        assert len(await claim(ledger, offer(timeout=60))) == 1
+        await ledger.run(leases.release_strangers(raw.row(run_id)["leased_by"], set()))
+        assert await ledger.run(leases.expire(limit=10)) == []
+        raw.age(run_id, 40)
+    assert await ledger.run(leases.expire(limit=10)) == [run_id]
 
 
 async def test_what_nobody_can_serve_still_comes_to_its_end(ledger: Ledger, raw: Raw) -> None:

@@ -208,8 +208,8 @@ def released(lease: Any) -> Ending:
 
 
 def handed_back(lease: Any, delay: float = 0.0) -> Ending:
-    """Before its code began."""
-    return moves.release(lease, elapsed=None, delay=delay)
+    """Before its code began, with a deadline that the claim has set."""
+    return moves.hand_back(lease, lease.deadline_in, delay=delay)
 
 
 def overran(lease: Any) -> Ending:

@@ -105,6 +105,7 @@ async def test_a_look_at_the_leases_is_heard_out_before_the_goodbye() -> None:
 
 async def test_what_is_cut_off_parts_with_its_connection_before_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renew, "GOODBYE", 0.05)
+    monkeypatch.setattr(renew, "PARTING", 20.0)
     table = SlowTable("check_leases")
     with a_renewer(table) as renewer:
         renewer.look()

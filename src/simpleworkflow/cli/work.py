@@ -108,9 +108,9 @@ async def _serve(app: App, options: dict[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     await worker.run()
-    if not worker.clean:
+    if worker.stays_behind is not None:
         # Here and not after asyncio.run: that would first wait for the very code that does not stop.
-        log.warning("code was still running at the drain deadline; its runs were handed back")
+        log.warning(worker.stays_behind)
         _exit_hard()
 
 

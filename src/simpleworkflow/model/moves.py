@@ -110,6 +110,8 @@ class Ending:
     """The run stays for an operator to look at."""
     clears: tuple[str, ...] = ()
     """The failed steps whose errors led here: the next execution does them again."""
+    anew: bool = False
+    """Its deadline is that of a claim that comes to nothing: the next claim sets another."""
 
     @property
     def is_plain_success(self) -> bool:
@@ -246,8 +248,17 @@ def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
     return _ending("release", lease, elapsed, delay=delay)
 
 
+def hand_back(lease: Any, timeout: float | None, *, delay: float = 0.0) -> Ending:
+    """Release what did not begin under this lease. With the claim goes its deadline, known by the workflow's `timeout`,
+    but no other one, and not that of a run which cannot be served (it comes back with a delay): nothing else would ever
+    end such a run."""
+    is_its_own = timeout is not None and lease.deadline_in is not None and abs(lease.deadline_in - timeout) < 1e-5
+    return _ending("release", lease, None, delay=delay, anew=is_its_own and not delay)
+
+
 def release_stranger(run_id: UUID, epoch: int) -> Ending:
-    """Hand back a run that was leased to us without our knowing: a claim whose answer was lost."""
+    """Hand back a run that was leased to us without our knowing: a claim whose answer was lost. Its deadline stays: if
+    answers are lost again and again, nothing else will end it."""
     return Ending("release", run_id, epoch, Status.PENDING, EventType.RELEASED, started=False, has_parent=True)
 
 

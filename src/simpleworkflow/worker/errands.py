@@ -1,14 +1,12 @@
-"""Giving runs back, and looking at others: the small errands of a worker that need nothing but the ledger."""
+"""The small errands of a worker: what it does for a run, or asks about one, beside executing it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
 from uuid import UUID
 
 from ..model import failure, moves
-from ..model.errors import StoreUnavailable
-from ..model.moves import Ending
 from ..model.records import Lease, Run
 from ..runtime.batch import Batcher
 from ..runtime.hints import Hint, Hinter
@@ -20,33 +18,24 @@ from .holdings import Holdings
 log = logging.getLogger("simpleworkflow.worker")
 
 LOOK_UPS = 200
+HOLD_AGAIN = 5.0
 
 
-async def hand_back(ledger: Ledger, endings: Sequence[Ending], timeout: float) -> None:
-    """Release what this worker will not finish; a database that is away finds out when the leases run out."""
-    try:
-        if endings:
-            await ledger.run(leases.settle(endings), timeout=timeout)
-    except StoreUnavailable as error:
-        log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)
-
-
-async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings, timeout: float) -> None:
-    """A claim that was cut off by a stop may have leased runs that nobody here knows."""
-    try:
-        await ledger.run(leases.release_strangers(worker_id, holdings), timeout=timeout)
-    except StoreUnavailable as error:
-        log.warning("what is leased to this worker could not be looked at; such leases will run out: %s", error)
-
-
-async def hold_refused(ledger: Ledger, lease: Lease, error: BaseException, elapsed: float | None) -> None:
-    """The database refuses its ending for good; executing it again would end the same way: an operator must see it."""
-    try:
-        reason = f"the database refused its ending: {failure.one_line(error)}"
-        await ledger.run(runs.hold([lease.id], reason))
-        await ledger.run(leases.settle([moves.release(lease, elapsed=elapsed)]))
-    except Exception:
-        log.exception("run %s could not be held; its lease will run out", lease.id, extra=about(lease))
+async def hold_refused(
+    ledger: Ledger, holdings: Holdings, lease: Lease, error: BaseException, elapsed: float | None
+) -> None:
+    """The database refuses its ending for good; executing it again would end the same way: an operator must see it.
+    Until the database lets us say so the run stays ours: whoever else got it would know nothing of what has run."""
+    reason = f"the database refused its ending: {failure.one_line(error)}"
+    while True:
+        try:
+            await ledger.run(runs.hold([lease.id], reason))
+            await ledger.run(leases.settle([moves.release(lease, elapsed=elapsed)]))
+            break
+        except Exception:
+            log.exception("run %s cannot be held either; tried again in %g s", lease.id, HOLD_AGAIN, extra=about(lease))
+        await asyncio.sleep(HOLD_AGAIN)
+    holdings.remove(lease)
 
 
 async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:

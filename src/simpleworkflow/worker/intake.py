@@ -98,6 +98,8 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
+        self.was_cut_off = False
+        """The stop did not wait for the answer to a claim."""
         self._patience: asyncio.Timeout | None = None
         """With the claim under way, if there is one."""
         self._suspects_after = 0.0
@@ -284,6 +286,7 @@ class Intake:
             async with asyncio.timeout(None) as self._patience:
                 return await self._claim(free)
         except TimeoutError:
+            self.was_cut_off = True
             return []
         finally:
             self._patience = None

@@ -17,6 +17,7 @@ from ..model.records import Lease
 from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
 from ..runtime.stop import Stop
+from .loop import pause_unless
 
 MOST_RESIDENT = 10
 """Runs in memory, waiting ones included, for each slot."""
@@ -117,3 +118,10 @@ async def drain(slots: Slots, hurry: asyncio.Event, patience: float) -> None:
     await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
+
+
+async def stop_all(slots: Slots, patience: float) -> None:
+    """Nobody has any more time; what does not stop now is left to itself."""
+    for execution in slots:
+        execution.stop(Stop.DRAIN)
+    await pause_unless(slots.empty, patience)

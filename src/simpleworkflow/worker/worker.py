@@ -11,8 +11,10 @@ import asyncio
 import gc
 import logging
 import threading
+from collections.abc import Coroutine
 from datetime import timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from ..clock import monotonic
@@ -33,32 +35,31 @@ from ..runtime.threads import DaemonThreads
 from ..store import Ledger
 from ..store.operations import leases, steps
 from .claim import Claimer
-from .handback import hand_back, hand_back_strangers, hasten_undo, hold_refused, looking_up
+from .errands import hasten_undo, hold_refused, looking_up
 from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
-from .loop import pause_unless
 from .metrics_server import Metrics
 from .options import WorkerOptions
+from .parting import Parting
 from .process import own_identity
 from .prune import pruning
 from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
 from .schedule import Scheduler
-from .slots import Key, Slots, drain, key_of
+from .slots import Key, Slots, drain, key_of, stop_all
 from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
 
 STOP_GRACE = 2.0
-FLUSH_GRACE = 3.0
 
 
 class Worker:
     def __init__(self, ledger: Ledger, registry: Registry, settings: Settings, options: WorkerOptions) -> None:
         self.identity = own_identity(options.name)
-        self.clean = True
-        """False when user code was still running, or entries unwritten, as the worker stopped."""
+        self.stays_behind: str | None = None
+        """When it has stopped: what is not in order, and what will become of that."""
         self._ledger = ledger
         self._registry = registry
         self._settings = settings
@@ -68,7 +69,7 @@ class Worker:
         self._with_schedules = options.schedules
         self._relay = RelayRole(options.sink, options.relay, self.identity.id)
         self._slots = Slots(settings.concurrency)
-        self._going: set[asyncio.Task[None]] = set()
+        self._errands: set[asyncio.Task[None]] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
@@ -195,7 +196,8 @@ class Worker:
         return min([self._settings.lease, *(w.lease for w in self._claimer.routed() if w.lease is not None)])
 
     def _give_back(self, lease: Lease, delay: float) -> None:
-        self._settle(lease, moves.release(lease, elapsed=None, delay=delay))
+        workflow = self._registry.find(lease.type)
+        self._settle(lease, moves.hand_back(lease, None if workflow is None else workflow.timeout, delay=delay))
 
     def _begin(self, lease: Lease, history: History | None, at_once: bool) -> Rest:
         """Start a run, in a task of its own or at once in the calling one. What is returned, if anything, is the rest
@@ -253,20 +255,23 @@ class Worker:
             )
             return
         if outcome is Outcome.WOKEN:
-            self._going.add(going := self._loop.create_task(self._go_on(lease, started)))
-            going.add_done_callback(self._going.discard)
-            return
-        self._holdings.remove(lease)
-        if error is not None:
+            self._send(self._go_on(lease, started))
+        elif error is not None:
             told = "the ending of run %s is refused for good; it is held for an operator: %s"
             log.error(told, lease.id, error, extra=self._about(lease))
             self._metrics.refused(lease)
-            has_begun = not isinstance(ending, Ending) or ending.started
-            self._loop.create_task(hold_refused(self._ledger, lease, error, ending.elapsed if has_begun else None))
+            elapsed = None if isinstance(ending, Ending) and not ending.started else ending.elapsed
+            self._send(hold_refused(self._ledger, self._holdings, lease, error, elapsed))
         elif outcome is Outcome.LOST:
+            self._holdings.remove(lease)
             told = "run %s (%s) was no longer ours; its ending was discarded"
             log.info(told, lease.id, lease.type, extra=self._about(lease))
             self._acknowledge(lease)
+
+    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+        """What a stop waits for, for a moment."""
+        self._errands.add(task := self._loop.create_task(errand))
+        task.add_done_callback(self._errands.discard)
 
     async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
@@ -311,7 +316,7 @@ class Worker:
         """If it was cancelled, its undo run need not wait for the lease to end."""
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
-            self._loop.create_task(hasten_undo(self._ledger, self._hinter, lease))
+            self._send(hasten_undo(self._ledger, self._hinter, lease))
 
     async def _confirm(self, lease: Lease) -> bool:
         """After a silence longer than the lease: does it still hold?"""
@@ -365,30 +370,27 @@ class Worker:
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
         told = "worker %s stops; %d runs are under way"
         log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
+        parting = Parting(self._ledger, self._journal, self._slots, self._holdings, self._errands, self.identity.id)
+        try:
+            await self._end_executions()
+            await parting.from_all(process_ends=self._process_ends)
+        finally:
+            self.stays_behind = parting.stays_behind(self._intake is not None and self._intake.was_cut_off)
+            await self._leave(roles)
+
+    async def _end_executions(self) -> None:
+        """Running code may finish until the drain deadline; the rest is stopped."""
         self._renewer.withdraw()
         await drain(self._slots, self._hurry, self._settings.drain)
         await self._relay.end(STOP_GRACE)
-        for execution in self._slots:
-            execution.stop(Stop.DRAIN)
-        await pause_unless(self._slots.empty, STOP_GRACE)
-        drained = await self._journal.drain(FLUSH_GRACE)
-        if drained and self._going:  # pauses that were refused because something had happened
-            await asyncio.wait(self._going, timeout=FLUSH_GRACE)
-            drained = await self._journal.drain(FLUSH_GRACE)
-        if not drained:
-            self.clean = False
-            self._journal.abandon()
-        self.clean = self.clean and not len(self._slots)
-        if drained:
-            await hand_back_strangers(self._ledger, self.identity.id, self._holdings, FLUSH_GRACE)
-        if self._process_ends:
-            running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._slots]
-            await hand_back(self._ledger, running, FLUSH_GRACE)
+        await stop_all(self._slots, STOP_GRACE)
+
+    async def _leave(self, roles: list[asyncio.Task[None]]) -> None:
         for execution in self._slots:
             execution.abandon()
-        for role in roles:
-            role.cancel()
-        await asyncio.wait(roles, timeout=1.0)
+        for task in (late := [*roles, *self._errands]):
+            task.cancel()
+        await asyncio.wait(late, timeout=1.0)
         await self._hinter.stop()
         self._renewer.stop()
         for pool in (self._threads, self._step_threads):

@@ -164,6 +164,7 @@ def _settle_row(e: Ending) -> tuple[Any, ...]:
         to_us(e.elapsed),
         e.burns,
         to_us(e.delay),
+        1 if e.anew else 0,
         e.result,
         e.error,
         e.last_error,

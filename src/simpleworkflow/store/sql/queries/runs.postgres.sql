@@ -100,7 +100,7 @@ ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs
 -- differs: one statement, one round trip: the move and both events
--- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, hold_reason text, data json)
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -111,7 +111,7 @@ WITH settled AS (
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
       hold_reason = coalesce(b.hold_reason, r.hold_reason),
       started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
-      deadline_at = CASE WHEN b.delay = 0 AND {never_started} THEN NULL ELSE r.deadline_at END
+      deadline_at = CASE WHEN b.anew = 1 AND {never_started} THEN NULL ELSE r.deadline_at END
   FROM :b
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),

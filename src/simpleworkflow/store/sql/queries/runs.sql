@@ -147,10 +147,9 @@ AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NU
 
 -- name: settle_runs
 -- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease. What comes back
--- and has never begun was not started: it must still start in time, and its timeout begins anew, unless it cannot be
--- served (it comes back with a delay) and only the timeout will end that. Not by EXISTS, for which PostgreSQL may read
--- whole tables into a hash.
--- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, result json, error json, last_error text, hold_reason text, data json)
+-- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
+-- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash.
+-- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
@@ -160,7 +159,7 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
     hold_reason = coalesce(b.hold_reason, r.hold_reason),
     started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
-    deadline_at = CASE WHEN b.delay = 0 AND {never_started} THEN NULL ELSE r.deadline_at END
+    deadline_at = CASE WHEN b.anew = 1 AND {never_started} THEN NULL ELSE r.deadline_at END
 FROM :b
 WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
