@@ -38,7 +38,7 @@ ORDER = (
     "wal",
     "memory",
     "endurance",
-    "sqlite_steps",
+    "sqlite",
 )
 INTERRUPTED = 130
 LONGEST_REASON = 500

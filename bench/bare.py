@@ -22,11 +22,11 @@ from hot import SESSION, Moved, claim, claim_values, settle, settle_arrays
 async def drain(url: str, runs: int) -> dict[str, Any]:
     connection = await asyncpg.connect(url, server_settings=SESSION)
     try:
-        wanted = claim_values()
+        low = None
         began, cpu_began = time.perf_counter(), time.process_time()
         done = 0
         while done < runs:
-            settled = await one_batch(connection, wanted)
+            settled, low = await one_batch(connection, low)
             if not settled:
                 raise SystemExit(f"{done} of {runs} runs were there to be claimed")
             done += settled
@@ -38,8 +38,9 @@ async def drain(url: str, runs: int) -> dict[str, Any]:
     return {"jobs": runs, "seconds": seconds, "cpu_seconds": cpu}
 
 
-async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> int:
-    rows = await connection.fetch(claim().for_one, *wanted)
+async def one_batch(connection: asyncpg.Connection[Any], low: Any) -> tuple[int, Any]:
+    """How many there were, and when the last of them was due."""
+    rows = await connection.fetch(claim().for_one, *claim_values(low))
     if rows and "payload" not in rows[0]:
         raise Moved(f"the claim brings no payload any more but {list(rows[0].keys())}")
     for row in rows:
@@ -49,7 +50,7 @@ async def one_batch(connection: asyncpg.Connection[Any], wanted: list[Any]) -> i
     settled = await connection.fetchval(settle().text, *arrays)
     if settled != len(rows):
         raise SystemExit(f"{len(rows)} runs were claimed and {settled} settled")
-    return len(rows)
+    return len(rows), max((row["run_at"] for row in rows), default=None)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ _CLAIM = {
     "max_attempts": DEFAULT_RETRY.max_attempts,
     "lease": int(Settings().lease * 1_000_000),
     "timeout": None,
-    "low": None,
     "limit": BATCH,
     "worker": "bench-0123456789abcdef",
 }
@@ -62,13 +61,14 @@ def settle() -> Statement:
     return _statement("finish_counted", "log_finished")
 
 
-def claim_values() -> list[Any]:
-    """What the claim is given, in the order of its text for one lane: that lane, and a batch of a hundred."""
-    statement = claim()
+def claim_values(low: Any = None) -> list[Any]:
+    """What the claim is given, in the order of its text for one lane: that lane, and a batch of a hundred. `low` is
+    when the last run of the claim before was due: as our worker does, nobody starts from the beginning each time."""
+    statement, values = claim(), _CLAIM | {"low": low}
     named = {
-        name: [tuple(_known(_CLAIM, column) for column, _ in statement.batches[name])]
+        name: [tuple(_known(values, column) for column, _ in statement.batches[name])]
         if name in statement.batches
-        else _known(_CLAIM, name)
+        else _known(values, name)
         for name in statement.order
     }
     return bind(statement, named, alone=True)

@@ -1,8 +1,8 @@
 """How a figure becomes a verdict: pairs, ratios, an interval, and what is then said.
 
 On a small shared machine two identical runs can differ by a factor of two, mostly because of what else the machine was
-doing in that minute. So nobody is compared with a figure from another hour: a pair is one run of each side back to
-back, the pairs take turns at who goes first, and what counts is the ratio within a pair. The verdict is read off a
+doing in that minute. So nobody is compared with a figure from another hour: a pair is one run of each side in the
+same round, rounds take turns at who goes first, and what counts is the ratio within a pair. The verdict is read off a
 bootstrap interval of the median: *pass* when all of it reaches the bar, *fail* when none of it does, *inconclusive*
 otherwise, and always inconclusive with fewer than three values, or without a peer that may have been the best of them.
 With so few values the interval reaches from one of them to another: of seven from the second to the sixth, of nine from

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,11 @@ class Drained:
             "worker_cpu_us": round(self.cpu_seconds / self.runs * 1e6, 1),
             "server_cpu_us": round(self.server_cpu_seconds / self.runs * 1e6, 1),
         }
+
+
+def stories(drained: Sequence[Drained]) -> list[dict[str, float]]:
+    """For the record: how fast each was, and what it cost."""
+    return [{"rate": one.rate, **one.detail} for one in drained]
 
 
 def prepare(url: str, runs: int = 0) -> None:

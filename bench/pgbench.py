@@ -1,7 +1,8 @@
 r"""The ceiling: pgbench working off runs with our own SQL, and nothing of Python in between.
 
 The script is claim, `\gset`, settle. pgbench can take one row of plain values from a statement, so the claim's answer
-is wrapped: its last part becomes one more WITH query, and a SELECT over that gathers ids and epochs into two arrays.
+is wrapped: its last part becomes one more WITH query, and a SELECT over that gathers ids and epochs into two arrays,
+and tells when the last of them was due: from there the next claim goes on, as ours do.
 All other values are pgbench variables (-D), and with -M prepared every one of them is a bind parameter, as with us. The
 settle's constants are arrays of a hundred; a shorter claim leaves their rest without a run id, which matches nothing.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import tempfile
 from pathlib import Path
@@ -24,6 +26,7 @@ EVENTS = ("created", "leased", "started", "succeeded")
 SECONDS = 600
 _BROUGHT = {"run_id": "ids", "epoch": "epochs"}
 """Columns of the settle that are filled from the claim, and the names that the wrapped claim gives them."""
+_LOW, _FIRST = "low", "-infinity"
 _MAIN = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 
 
@@ -31,8 +34,8 @@ class NotDone(Exception):
     """The work was not done, so there is no figure."""
 
 
-def rate(bin_dir: Path, url: str, runs: int, clients: int) -> float:
-    """Runs finished per second of pgbench's own clock; the runs must have been triggered already."""
+def drain(bin_dir: Path, url: str, runs: int, clients: int) -> tuple[float, float]:
+    """The seconds by pgbench's own clock, and its processor time; the runs must have been triggered already."""
     if runs % (BATCH * clients):
         raise ValueError(f"{runs} runs are not whole batches of {BATCH} for {clients} clients")
     transactions = runs // BATCH // clients
@@ -43,17 +46,19 @@ def rate(bin_dir: Path, url: str, runs: int, clients: int) -> float:
         options += ["-j", str(clients)]
         for name, value in variables().items():
             options += ["-D", f"{name}={value}"]
+        before = _used_by_children()
         told = _run([str(bin_dir / "pgbench"), *options, url])
-    seconds = transactions * clients / _tps(told, transactions * clients)
+        used = _used_by_children() - before
     finished(url, runs)
-    return runs / seconds
+    return transactions * clients / _tps(told, transactions * clients), used
 
 
 def drain_script() -> str:
     """One transaction of pgbench's: a claim and the settle of what it brought."""
     brought = {place: f":{_BROUGHT[column]}" for place, (column, _) in _settled() if column in _BROUGHT}
-    nothing = {place: "NULL" for place, value in enumerate(claim_values(), start=1) if value is None}
-    claiming = wrapped(_named(claim().for_one, "claim", nothing))
+    places = enumerate(claim_values(_LOW), start=1)
+    others = {place: f":{_LOW}" if value == _LOW else "NULL" for place, value in places if value in (None, _LOW)}
+    claiming = wrapped(_named(claim().for_one, "claim", others))
     return f"{claiming}\n\\gset\n{_named(settle().text, 'settle', brought)};\n"
 
 
@@ -61,7 +66,8 @@ def wrapped(text: str) -> str:
     """The same statement, answering with one row: the ids and the epochs, in the order in which we settle."""
     answer = (
         "SELECT coalesce(array_agg(id ORDER BY id), '{}')::text AS ids,\n"
-        "       coalesce(array_agg(epoch ORDER BY id), '{}')::text AS epochs\nFROM answer"
+        "       coalesce(array_agg(epoch ORDER BY id), '{}')::text AS epochs,\n"
+        f"       coalesce(max(run_at), '{_FIRST}')::text AS {_LOW}\nFROM answer"
     )
     start = main_part(text)
     if start == 0:
@@ -90,7 +96,7 @@ def main_part(text: str) -> int:
 def variables() -> dict[str, str]:
     """Every bound value but the two that the claim brings, by the names that `_named` gave them."""
     claimed = enumerate(claim_values(), start=1)
-    values = {f"claim_{place}": str(value) for place, value in claimed if value is not None}
+    values = {_LOW: _FIRST} | {f"claim_{place}": str(value) for place, value in claimed if value is not None}
     arrays = settle_arrays([None] * BATCH, [None] * BATCH)
     for (place, (column, _)), array in zip(_settled(), arrays, strict=True):
         if column not in _BROUGHT:
@@ -128,6 +134,11 @@ def _run(command: list[str]) -> str:
     if done.returncode != 0:
         raise NotDone(f"pgbench ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return done.stdout
+
+
+def _used_by_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _tps(told: str, transactions: int) -> float:

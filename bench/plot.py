@@ -126,8 +126,10 @@ def png(story: Story, target: Path) -> str | None:
     axes.tick_params(colors=INK)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.set_xlabel("ours over theirs, within pairs (median and 90 % interval); ▸ to reach, ◂ not to pass", color=INK)
-    axes.set_title(f"simpleworkflow, ours over theirs\n{story.heading}", loc="left", color=INK, fontsize=11)
+    # Of the whole drawing, not of the axes, which long titles leave only half of it.
+    words = "ours over theirs, within pairs (median and 90 % interval); ▸ to reach, ◂ not to pass"
+    drawing.supxlabel(words, x=0.01, ha="left", color=INK, fontsize=9)
+    drawing.suptitle(f"simpleworkflow, ours over theirs\n{story.heading}", x=0.01, ha="left", color=INK, fontsize=11)
     seen = [verdict for verdict in COLOURS if any(line.verdict == verdict for line in lines)]
     handles = [Patch(color=COLOURS[verdict], label=verdict) for verdict in seen]
     drawing.legend(handles=handles, loc="outside lower right", ncols=len(seen), frameon=False)

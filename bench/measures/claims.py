@@ -8,6 +8,7 @@ longer by one drain, never shorter; it is vacuumed before each. Rates are read f
 
 from __future__ import annotations
 
+import contextlib
 from statistics import median
 from typing import Any
 
@@ -37,7 +38,10 @@ def measure(ground: Ground) -> list[Finding]:
         beside = look(url, LOOKS)
         our_worker.drain(ground, url, SOME)
         drained = beside_a_past(ground, url, past)
-    return [flat(looks), *(reported(size, found) for size, found in looks.items()), past_look(past, beside), drained]
+    described = {f"{size:,}": found for size, found in looks.items()} | {
+        f"{SOME:,} beside {past:,} finished runs": beside
+    }
+    return [flat(looks), *(line for words, found in described.items() for line in costs(words, found)), drained]
 
 
 def backlogs(ground: Ground, sizes: list[int]) -> dict[int, list[Look]]:
@@ -64,18 +68,13 @@ def flat(looks: dict[int, list[Look]]) -> Finding:
     )
 
 
-def reported(size: int, looks: list[Look]) -> Finding:
-    return _time(f"claims.time_{size}", f"time of a claim of 100 at a backlog of {size:,}", looks)
-
-
-def past_look(past: int, looks: list[Look]) -> Finding:
-    title = f"time of a claim of 100 at a backlog of {SOME:,} beside {past:,} finished runs"
-    return _time("claims.time_beside_past", title, looks)
-
-
-def _time(key: str, title: str, looks: list[Look]) -> Finding:
-    times = tuple(one.milliseconds for one in looks)
-    return Finding(key, title, "ms", median(times), None, times, None, figures(looks))
+def costs(backlog: str, looks: list[Look]) -> list[Finding]:
+    key, title = backlog.replace(",", "").replace(" ", "_"), f"a claim of 100 at a backlog of {backlog}"
+    pages, times = tuple(float(one.buffers) for one in looks), tuple(one.milliseconds for one in looks)
+    return [
+        Finding(f"claims.pages_{key}", f"pages touched by {title}", "pages", median(pages), None, pages),
+        Finding(f"claims.time_{key}", f"time of {title}", "ms", median(times), None, times),
+    ]
 
 
 def figures(looks: list[Look]) -> dict[str, Any]:
@@ -86,21 +85,24 @@ def beside_a_past(ground: Ground, url: str, past: int) -> Finding:
     """Drains in the database with a past and in fresh ones, taking turns."""
     runs = QUICK_RUNS if ground.quick else RUNS
     rates: dict[str, list[float]] = {OURS: [], EMPTY: []}
+    used: dict[str, list[dict[str, float]]] = {OURS: [], EMPTY: []}
     for everyone in turns(QUICK_PAIRS if ground.quick else PAIRS, EMPTY):
         for who in everyone:
-            if who == OURS:
-                rates[who].append(drain(ground, url, runs))
-                continue
-            with ground.database() as fresh:
-                our_worker.prepare(fresh)
-                rates[who].append(drain(ground, fresh, runs))
+            with contextlib.nullcontext(url) if who == OURS else ground.database() as where:
+                if who == EMPTY:
+                    our_worker.prepare(where)
+                rate, cost = drain(ground, where, runs)
+            rates[who].append(rate)
+            used[who].append(cost)
     title = f"drain of no-op runs beside {past:,} finished ones and more, against none"
     detail = {"runs": runs, "with": rates[OURS], "without": rates[EMPTY]}
+    detail |= {"cpu_with": used[OURS], "cpu_without": used[EMPTY]}
     return paired("claims.past", title, "runs/s", rates[OURS], rates[EMPTY], bar=UNSLOWED, detail=detail)
 
 
-def drain(ground: Ground, url: str, runs: int) -> float:
+def drain(ground: Ground, url: str, runs: int) -> tuple[float, dict[str, float]]:
+    """Runs per second, and the processor time of each."""
     since = str(ground.ask("SELECT now()"))
     our_worker.prepared(ground, url, runs)
-    our_worker.drain(ground, url, runs)
-    return our_worker.rate_by_dates(url, since, runs)
+    used = our_worker.drain(ground, url, runs).detail
+    return our_worker.rate_by_dates(url, since, runs), used

@@ -3,7 +3,7 @@
 No-op jobs measure the engine alone: claiming, running, recording the end. One worker process each, at our defaults and
 at every peer's fastest documented settings (the head of its driver says which). A round has one run of ours, which is
 the partner of every peer in that round; pgqueuer, the closest of them, always runs right beside it. Slow peers get
-fewer jobs, so that everybody works for about four seconds; what is compared are rates. Before that every database is
+fewer jobs, so that everybody works for some seconds; what is compared are rates. Before that every database is
 vacuumed and analyzed, because without statistics pgqueuer's claims cost the more the longer its backlog is, and no
 backlog is that new for more than a minute.
 
@@ -26,7 +26,7 @@ JOBS = {
     "pgqrs": 60_000,
     "graphile": 90_000,
 }
-"""About four seconds for everybody: in one or two the machine's moods weigh too much."""
+"""Two to six seconds for everybody, about four for ours and pgqueuer: in one the machine's moods weigh too much."""
 QUICK_JOBS = {
     OURS: 6_000,
     "pgqueuer": 6_000,

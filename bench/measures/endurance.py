@@ -7,8 +7,8 @@ second of autovacuum or of a neighbour's in it would pass for a decline: so ther
 database of its own.
 
 A snapshot that stays open (a report, a forgotten session) keeps vacuum from clearing anything away for as long as it
-lasts. So a second drain runs with a REPEATABLE READ transaction idle beside it from before the first claim to after the
-last finish, in pairs with drains without one.
+lasts. So some of the long drains have a partner of the same length, with a REPEATABLE READ transaction idle beside it
+from before the first claim to after the last finish.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import our_worker
 import psycopg
 from ground import Ground
 from judging import OURS, Bar, Finding, paired, turns
+from our_worker import Drained, stories
 
 LONG, QUICK_LONG = 500_000, 60_000
 FIFTHS = 5
 DRAINS = 9
 QUICK_DRAINS = 3
 PAIRS = 3
-HELD, QUICK_HELD = 60_000, 15_000
 FREE = "without a snapshot"
 STEADY = Bar(at_least=0.8)
 HALF = Bar(at_least=0.5)
@@ -39,24 +39,36 @@ WHERE rank %% %(fifth)s = 0 ORDER BY rank
 
 
 def measure(ground: Ground) -> list[Finding]:
-    return [*long_drains(ground), held_snapshot(ground)]
-
-
-def long_drains(ground: Ground) -> list[Finding]:
+    """Every drain without a snapshot is a long drain; the first of them have a partner with one."""
     runs = QUICK_LONG if ground.quick else LONG
-    drained, fifths = [], []
-    for _ in range(QUICK_DRAINS if ground.quick else DRAINS):
+    drains: dict[str, list[Drained]] = {OURS: [], FREE: []}
+    fifths = []
+    orders = [*turns(PAIRS, FREE), *[[FREE]] * ((QUICK_DRAINS if ground.quick else DRAINS) - PAIRS)]
+    for who in (who for everyone in orders for who in everyone):
         with ground.database() as url:
             our_worker.prepared(ground, url, runs)
-            drained.append(our_worker.drain(ground, url, runs))
-            fifths.append(rates_of_fifths(url, runs))
+            with snapshot(url) if who == OURS else contextlib.nullcontext():
+                drains[who].append(our_worker.drain(ground, url, runs))
+            if who == FREE:
+                fifths.append(rates_of_fifths(url, runs))
+    return [*steady(runs, drains[FREE], fifths), held(runs, drains[OURS], drains[FREE][:PAIRS])]
+
+
+def steady(runs: int, drained: list[Drained], fifths: list[list[float]]) -> list[Finding]:
     title = f"{runs:,} runs drained in one go: the last fifth of them, against"
-    detail = {"runs": runs, "fifths": fifths, "drains": [{"rate": one.rate, **one.detail} for one in drained]}
+    detail = {"runs": runs, "fifths": fifths, "drains": stories(drained)}
     last, first, quickest = [rates[-1] for rates in fifths], [rates[0] for rates in fifths], [*map(max, fifths)]
     return [
         paired("endurance.long", f"{title} the first", "runs/s", last, first, bar=STEADY, detail=detail),
         paired("endurance.long.best", f"{title} the quickest", "runs/s", last, quickest),
     ]
+
+
+def held(runs: int, drained: list[Drained], free: list[Drained]) -> Finding:
+    title = f"drain of {runs:,} runs beside a snapshot held open, against none"
+    detail = {"runs": runs, "held": stories(drained), "free": stories(free)}
+    rates = [one.rate for one in drained], [one.rate for one in free]
+    return paired("endurance.snapshot", title, "runs/s", *rates, bar=HALF, detail=detail)
 
 
 def rates_of_fifths(url: str, runs: int) -> list[float]:
@@ -67,20 +79,6 @@ def rates_of_fifths(url: str, runs: int) -> list[float]:
     if len(borders) != FIFTHS + 1:
         raise our_worker.DriverFailed(f"{runs} finished runs have {FIFTHS} borders, not {len(borders) - 1}")
     return [runs / FIFTHS / (end - begin) for begin, end in pairwise(borders)]
-
-
-def held_snapshot(ground: Ground) -> Finding:
-    runs = QUICK_HELD if ground.quick else HELD
-    rates: dict[str, list[float]] = {OURS: [], FREE: []}
-    for everyone in turns(PAIRS, FREE):
-        for who in everyone:
-            with ground.database() as url:
-                our_worker.prepared(ground, url, runs)
-                with snapshot(url) if who == OURS else contextlib.nullcontext():
-                    rates[who].append(our_worker.drain(ground, url, runs).rate)
-    title = f"drain of {runs:,} runs beside a snapshot held open, against none"
-    detail = {"runs": runs, "held": rates[OURS], "free": rates[FREE]}
-    return paired("endurance.snapshot", title, "runs/s", rates[OURS], rates[FREE], bar=HALF, detail=detail)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,11 @@ peer of this very run carries the bar on the median, whatever its quickness cost
 Three rounds of everybody say who that is. Then ours sits down with the best of them and they take turns of half a
 second (`peers/sitting.py`), because the two are closer to each other than one minute of this machine is to the next.
 Ours rests until it is told, its default; at the same table the same worker sits once more with `poll_every` at five
-milliseconds, to tell what being awake is worth, and that is held against the same bar. The 99th percentile is of the
-rounds, where nobody is stopped and nothing left out, and only reported: on a shared machine it is mostly the machine's.
-The way back, until `handle.result()` has returned, is measured for ours alone.
+milliseconds, to tell what being awake is worth, and that is held against the same bar. The 99th percentile is of all
+samples of the rounds, where nobody is stopped and nothing left out, and only reported: on a shared machine it is mostly
+the machine's.
+The way back, until the result is in the caller's hands, is measured in the same rounds for those whose jobs have
+results: dbos, absurd and ours.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from peers.sitting import sit, sitting_finding
 
 OUR_SAMPLES, SAMPLES, QUICK_SAMPLES = 170, 80, 25
 ROUNDS = 3
+WITH_RESULTS = ("absurd", "dbos")
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
 SITTINGS, QUICK_SITTINGS = 9, 3
@@ -39,12 +42,16 @@ def measure(ground: Ground) -> list[Finding]:
         samples[OURS] = OUR_SAMPLES
     found = rounds(ground, "latency", samples, dict.fromkeys(samples, ROUNDS))
     first = best(found, peers, figure="start_p50_ms", lowest=True)
-    findings = against(ground, first, absent_from(found, peers)) + tail(found, first) if first else []
+    findings = against(ground, first, absent_from(found, PEERS)) if first else []
     for peer in peers:
         if peer != first:
             key, title = f"latency.start.{peer}", f"idle latency, trigger to start, p50, against {peer}"
             findings += finding(found, peer, key=key, title=title, unit="ms", figure="start_p50_ms")
-    return [*findings, results(found)]
+    findings += [tail(found, "start", who) for who in samples if who in found[0]]
+    for peer in (peer for peer in WITH_RESULTS if peer in found[0]):
+        key, title = f"latency.result.{peer}", f"idle latency, trigger to result, p50, against {peer}"
+        findings += finding(found, peer, key=key, title=title, unit="ms", figure="result_p50_ms")
+    return findings + [tail(found, "result", who) for who in (OURS, *WITH_RESULTS) if who in found[0]]
 
 
 def against(ground: Ground, first: str, absent: tuple[str, ...]) -> list[Finding]:
@@ -63,18 +70,14 @@ def against(ground: Ground, first: str, absent: tuple[str, ...]) -> list[Finding
     ]
 
 
-def tail(found: list[dict[str, Any]], first: str) -> list[Finding]:
-    title = f"idle latency, trigger to start, p99, against {first}"
-    return finding(found, first, key="latency.start.p99", title=title, unit="ms", figure="start_p99_ms")
+def tail(found: list[dict[str, Any]], what: str, who: str) -> Finding:
+    """The 99th percentile of all samples of one."""
+    samples = [sample for one in found for sample in one[who][f"{what}_ms"]]
+    rounds = tuple(one[who][f"{what}_p99_ms"] for one in found)
+    title = f"idle latency, trigger to {what}, p99 of {len(samples)} samples, {who}"
+    detail = {"samples": len(samples), "p50_ms": statistics.median(samples)}
+    return Finding(f"latency.{what}.p99.{who}", title, "ms", p99(samples), None, rounds, detail=detail)
 
 
-def results(found: list[dict[str, Any]]) -> Finding:
-    medians = tuple(one[OURS]["result_p50_ms"] for one in found)
-    samples = [sample for one in found for sample in one[OURS]["result_ms"]]
-    title = "idle latency, trigger to result, p50"
-    detail = {"p99_ms": _p99(samples), "samples": len(samples)}
-    return Finding("latency.result", title, "ms", statistics.median(medians), None, medians, detail=detail)
-
-
-def _p99(samples: list[float]) -> float:
+def p99(samples: list[float]) -> float:
     return statistics.quantiles(samples, n=100, method="inclusive")[98]

@@ -15,7 +15,7 @@ from judging import OURS, Bar, Finding
 from peers.driving import STEPS, best, finding, rounds
 
 WORKFLOWS = {OURS: 16_000, "dbos": 180, "absurd": 400, "pgqrs": 500}
-"""Five seconds or so for ours and for dbos, which are far apart: in three the machine's moods weigh too much."""
+"""Four seconds or so for ours and for dbos, which are far apart: in two the machine's moods weigh too much."""
 QUICK_WORKFLOWS = {OURS: 500, "dbos": 15, "absurd": 60, "pgqrs": 80}
 OTHERS = ("absurd", "pgqrs")
 ROUNDS = {OURS: 15, "dbos": 15, "absurd": 7, "pgqrs": 7}

@@ -52,7 +52,7 @@ def _against_the_best(
             title=f"single triggers, {words}, against {peer}" + (", the best of them" if peer == first else ""),
             unit="runs/s",
             bar=bar if peer == first else None,
-            rivals=peers if peer == first else (),
+            rivals=[one for one in jobs if one != OURS] if peer == first else (),
         )
     return findings
 

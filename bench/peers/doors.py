@@ -41,14 +41,15 @@ def payloads(jobs: int) -> list[Payload]:
 
 
 class Door(Protocol):
-    """A synchronous client. Called from CALLERS threads at once."""
+    """A synchronous client. Called from CALLERS threads at once. `result`, where there is one, gets what `one` returned
+    and waits for what the job returned."""
 
     def one(self, payload: Payload) -> Any: ...
     def many(self, everything: Sequence[Payload]) -> Any: ...
 
 
 class AsyncDoor(Protocol):
-    """An asynchronous client. `result`, where there is one, also waits for what the job returned."""
+    """An asynchronous client, with a `result` likewise."""
 
     async def one(self, payload: Payload) -> Any: ...
     async def many(self, everything: Sequence[Payload]) -> Any: ...
@@ -138,20 +139,25 @@ class Spacing:
 
 
 def latency(opening: OpenDoor, url: str, jobs: int, block: int = 0) -> dict[str, Any]:
-    spacing, samples = Spacing(), []
+    spacing, samples, results = Spacing(), [], []
     with crew("serve", url, jobs, 1) as (board, (worker,)), opening(url) as door:
-        for turn, payload in enumerate(payloads(WARM + jobs), start=1):
+        wait_for_result = None if block else getattr(door, "result", None)
+        everything = payloads(WARM + jobs * (1 if wait_for_result is None else 2))
+        for turn, payload in enumerate(everything, start=1):
             _await_turn(worker, turn, block)
             began = time.perf_counter()
-            door.one(payload)
+            accepted = door.one(payload)
+            if wait_for_result is not None and turn > WARM + jobs:  # after the others: waiting is work as well
+                wait_for_result(accepted)
+                results.append(time.perf_counter() - began)
             time.sleep(spacing.seconds())
             while not board.started(turn):
                 _still_in_time(began, turn)
                 time.sleep(spacing.seconds())
             samples.append(board.started(turn) - began)
-        _nothing_more(board, WARM + jobs)
-        used = _cpu_of(worker, WARM + jobs)
-    return {"jobs": jobs, **used, **_summary("start", samples[WARM:])}
+        _nothing_more(board, len(everything))
+        used = _cpu_of(worker, len(everything))
+    return _story(jobs, used, samples, results)
 
 
 async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int, block: int = 0) -> dict[str, Any]:
@@ -164,7 +170,7 @@ async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int, block: int 
                 _await_turn(worker, turn, block)
                 began = time.perf_counter()
                 accepted = await door.one(payload)
-                if wait_for_result is not None and turn > WARM + jobs:  # after the others: waiting is work as well
+                if wait_for_result is not None and turn > WARM + jobs:
                     await wait_for_result(accepted)
                     results.append(time.perf_counter() - began)
                 await asyncio.sleep(spacing.seconds())
@@ -174,8 +180,7 @@ async def latency_async(opening: OpenAsyncDoor, url: str, jobs: int, block: int 
                 samples.append(board.started(turn) - began)
             _nothing_more(board, len(everything))
             used = _cpu_of(worker, len(everything))
-    story = {"jobs": jobs, **used, **_summary("start", samples[WARM : WARM + jobs])}
-    return story | (_summary("result", results) if results else {})
+    return _story(jobs, used, samples, results)
 
 
 def _await_turn(worker: Member, turn: int, block: int) -> None:
@@ -203,6 +208,11 @@ def _cpu_of(worker: Member, jobs: int) -> dict[str, float]:
     rest."""
     worker.send_home()
     return {"worker_cpu_ms_per_job": round(worker.figures()["cpu_seconds"] / jobs * 1_000, 3)}
+
+
+def _story(jobs: int, used: dict[str, float], samples: list[float], results: list[float]) -> dict[str, Any]:
+    story = {"jobs": jobs, **used, **_summary("start", samples[WARM : WARM + jobs])}
+    return story | (_summary("result", results) if results else {})
 
 
 def _summary(name: str, samples: list[float]) -> dict[str, Any]:

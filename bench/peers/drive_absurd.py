@@ -4,7 +4,8 @@ Its client owns one connection, so its own `concurrency` option puts all tasks o
 the fastest way to drain in one process, twenty with batches of three the fastest with steps. Callers share twenty
 clients. It has no way to spawn many tasks at once: one transaction around all of them is its bulk. An idle worker polls
 (default 0.25 s); for the latency it polls every millisecond, with one worker, because ten of them polling like that
-only disturb each other. The schema is the one that its command-line tool bundles.
+only disturb each other. Whoever waits for a result looks again after 50 ms, then ever later; that is not to be set. The
+schema is the one that its command-line tool bundles.
 """
 
 from __future__ import annotations
@@ -34,10 +35,17 @@ class Door:
             self._free.put(client)
         self._bulk = bulk
 
-    def one(self, payload: dict[str, Any]) -> None:
+    def one(self, payload: dict[str, Any]) -> str:
         client = self._free.get()
         try:
-            client.spawn("noop", payload)
+            return str(client.spawn("noop", payload)["task_id"])
+        finally:
+            self._free.put(client)
+
+    def result(self, task_id: str) -> None:
+        client = self._free.get()
+        try:
+            client.await_task_result(task_id)
         finally:
             self._free.put(client)
 

@@ -3,7 +3,8 @@
 Its Python package has no worker that runs many jobs at a time, so the loops here are ours, built from its primitives:
 a drain figure is the figure of a queue, not of a job runner. Deleting was faster than archiving. Its own limit of a
 thousand enqueues a second is lifted, and it has 20 connections. For the latency its own iterator waits for messages,
-with the smallest `poll_interval_ms` there is: an idle worker that asks the database some hundred times a second.
+with the smallest `poll_interval_ms` there is: an idle worker that asks the database again a
+millisecond after each answer.
 """
 
 from __future__ import annotations

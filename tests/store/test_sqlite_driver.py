@@ -188,6 +188,26 @@ async def test_a_ledger_that_closes_does_not_wait_for_a_stranger(
             await patient
 
 
+async def test_while_another_process_writes_its_changes_are_looked_for_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "CHANGE_CHECK", 3_600.0)
+    monkeypatch.setattr(driver, "LIVELY", 60.0)
+    path = str(tmp_path / "lively.db")
+    ledger: Ledger = open_ledger(path)
+    heard: list[str] = []
+    await create(ledger)
+    listening = asyncio.create_task(ledger.listen(heard.append))
+    await eventually(lambda: heard == ["changed"], "the first look")
+    stranger = Raw(path)
+    for nth in (2, 3):
+        stranger.sql("UPDATE workflow_run SET priority = ?", nth)
+        await eventually(lambda nth=nth: len(heard) == nth, "the next one, long before the hour is over")
+    listening.cancel()
+    stranger.close()
+    await ledger.close()
+
+
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     ledger = open_ledger(str(tmp_path / "nowhere" / "x.db"))
     with pytest.raises(StoreUnavailable, match="nowhere"):

@@ -42,6 +42,9 @@ READERS = 2
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_RETRY = 1.0
 CHANGE_CHECK = 0.1
+"""Seconds between two looks for what other processes have committed, while nobody does."""
+LIVELY_CHECK, LIVELY = 0.01, 1.0
+"""The same within so many seconds of a change: who has written once will soon do so again."""
 _PATIENCE = 60.0
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -120,7 +123,7 @@ class SqliteDriver:
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
         connection: sqlite3.Connection | None = None
-        seen = None
+        seen, quiet_from = None, 0.0
         try:
             while True:
                 try:
@@ -129,9 +132,9 @@ class SqliteDriver:
                 except (sqlite3.Error, StoreUnavailable):
                     version = None
                 if version != seen:
-                    seen = version
+                    seen, quiet_from = version, monotonic() + LIVELY
                     heard("changed")
-                await asyncio.sleep(CHANGE_CHECK)
+                await asyncio.sleep(LIVELY_CHECK if monotonic() < quiet_from else CHANGE_CHECK)
         finally:
             if connection is not None:
                 connection.close()
