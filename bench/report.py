@@ -72,7 +72,7 @@ class Line:
     @property
     def cells(self) -> tuple[str, ...]:
         theirs = "" if self.theirs is None else figure(self.theirs)
-        title = self.title + "".join(f" (without {peer}, which took no part)" for peer in self.absent)
+        title = self.title + (f" (without {', '.join(self.absent)})" if self.absent else "")
         return title, f"{figure(self.ours)} {self.unit}", theirs, self.found, self.bar or "", self.verdict
 
 

@@ -23,7 +23,7 @@ from ground import Ground
 from judging import OURS, Bar, Finding, paired, turns
 from our_worker import Drained, stories
 
-LONG, QUICK_LONG = 500_000, 60_000
+LONG, QUICK_LONG = 500_000, 40_000
 FIFTHS = 5
 DRAINS = 9
 QUICK_DRAINS = 3

@@ -25,13 +25,13 @@ from judging import OURS, Bar, Finding
 from peers.driving import AWAKE_SECONDS, OURS_AWAKE, absent_from, best, finding, rounds
 from peers.sitting import sit, sitting_finding
 
-OUR_SAMPLES, SAMPLES, QUICK_SAMPLES = 170, 80, 25
+OUR_SAMPLES, SAMPLES, QUICK_SAMPLES = 170, 80, 15
 ROUNDS = 3
 WITH_RESULTS = ("absurd", "dbos")
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
 SITTINGS, QUICK_SITTINGS = 9, 3
-TURNS, QUICK_TURNS = 20, 4
+TURNS, QUICK_TURNS = 20, 3
 CEILING = Bar(at_most=1.1)
 
 

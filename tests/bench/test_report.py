@@ -113,11 +113,11 @@ def test_the_markdown_is_one_table_with_the_machine_above_it() -> None:
 
 
 def test_a_peer_that_took_no_part_is_named_under_the_table_and_on_the_line_that_it_might_have_changed() -> None:
-    line = report.Line.of(replace(FASTER, absent=("hare",)))
+    line = report.Line.of(replace(FASTER, absent=("hare", "snail")))
     story = report.Story(ABOUT, quick=False)
     story.add(report.Taken("drain", "2026-11-15T12:00:00+00:00", 42.0, (line,), absent=("hare",)), ("drain",))
     told = report.markdown(report.Story(ABOUT, False, [report.Taken.read(json.loads(story.as_json())["measures"][0])]))
-    assert "| drain against slowpoke (without hare, which took no part) | " in told
+    assert "| drain against slowpoke (without hare, snail) | " in told
     assert "| inconclusive |" in told
     assert "* `drain` was taken without hare, which could not be installed" in told
     assert "drain: without hare" in on_screen(report.table(story))
