@@ -7,7 +7,9 @@ took their process down (suspects) are taken one at a time.
 
 A claimed run leaves a dead entry at the head of its lane's index until the database cleans up. Under load a claim
 starts where the last one stopped instead of walking over them all; once a second, and whenever a claim comes back
-short, it starts from the beginning, for the sake of rows that were locked or not yet committed when it passed.
+short, it starts from the beginning, for the sake of rows that were locked or not yet committed when it passed. While
+somebody holds an old snapshot nothing is cleaned up, and such a walk, like the look for lanes, takes ever longer: then
+it is made less often, so that it never takes more than a small part of the time.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ MAX_PAGES = 40
 LANES_FRESH = 0.25
 FEW_LANES = 16
 LOWS_FRESH = 1.0
+REST = 20
+"""So many times as long as a walk over dead entries took, there is no other."""
+LONGEST_REST = 2.0
 _START = Lane("", -1)
 
 
@@ -67,6 +72,7 @@ class Claimer:
         self._lows: dict[Lane, datetime] = {}
         """Where the last claim of each lane stopped."""
         self._lows_since = 0.0
+        self._lanes_rest, self._lows_rest = LANES_FRESH, LOWS_FRESH
         self._known: list[Lane] = []
         """Some lanes that had due runs when last seen."""
         self._cursor = _START
@@ -106,7 +112,7 @@ class Claimer:
 
     async def claim(self, limit: int, room: dict[str, int]) -> list[Lease]:
         """Up to `limit` runs. `room` says how many more runs of each capped type may start."""
-        if monotonic() - self._looked > LANES_FRESH or not self._lanes:
+        if monotonic() - self._looked > self._lanes_rest or not self._lanes:
             await self._look()
         taken: list[Lease] = []
         left = dict(room)
@@ -149,10 +155,10 @@ class Claimer:
         return []
 
     async def _look(self) -> None:
-        spans = self.spans()
-        if monotonic() - self._lows_since > LOWS_FRESH:
+        spans, began = self.spans(), monotonic()
+        if began - self._lows_since > self._lows_rest:
             self._lows.clear()
-            self._lows_since = monotonic()
+            self._lows_since = began
         if not spans:
             self._lanes = []
             return
@@ -172,6 +178,7 @@ class Claimer:
         self._lanes = lanes
         self._known = lanes[:FEW_LANES] or self._known
         self._looked = monotonic()
+        self._lanes_rest = _rest(LANES_FRESH, self._looked - began)
 
     def _in_turn(self, lanes: list[Lane], served: dict[int, str]) -> list[Lane]:
         """Serving order: by priority, and among equals the one after the one that went first the last time."""
@@ -189,10 +196,12 @@ class Claimer:
 
     async def _take(self, lanes: list[Lane], limit: int, *, suspects: bool = False) -> list[Lease]:
         offers = [self._offer(lane, None if suspects else self._lows.get(lane)) for lane in lanes]
-        one_by_one = not self._ledger.has_lateral
+        one_by_one, began = not self._ledger.has_lateral, monotonic()
         found = await self._ledger.run(
             leases.claim(offers, limit, self._worker, suspects=suspects, lane_by_lane=one_by_one)
         )
+        if not suspects and any(offer.low is None for offer in offers):
+            self._lows_rest = _rest(LOWS_FRESH, monotonic() - began)
         if len(found) < limit:
             self._lows.clear()
         elif len(lanes) == 1 and not suspects:
@@ -208,6 +217,11 @@ class Claimer:
         lease = workflow.lease or self._settings.lease
         timeout = None if workflow.timeout is None else to_us(workflow.timeout)
         return Offer(lane.type, lane.priority, workflow.retry.max_attempts, to_us(lease), timeout, low)
+
+
+def _rest(least: float, took: float) -> float:
+    """How long to do without another walk."""
+    return max(least, min(REST * took, LONGEST_REST))
 
 
 def _groups(lanes: list[Lane], capped: dict[str, int]) -> Iterator[list[Lane]]:
