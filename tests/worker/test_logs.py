@@ -27,6 +27,7 @@ from simpleworkflow.model.states import Status
 from simpleworkflow.runtime import tracing
 from simpleworkflow.store.operations import runs
 from simpleworkflow.store.url import mask_text
+from simpleworkflow.worker.renew import Renewer
 
 SECRET = "4111-1111-1111-1111"
 LABELS = ("run_id", "workflow_type", "epoch", "worker", "step", "trace_id", "span_id")
@@ -123,8 +124,9 @@ async def test_a_workflows_own_line_knows_its_step_and_its_span(
 
 
 async def test_an_ending_that_came_too_late_is_told_with_its_labels_and_without_its_result(
-    url: str, raw: Raw, lines: pytest.LogCaptureFixture
+    url: str, raw: Raw, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Renewer, "look", lambda _: None)  # it hears of its loss by its ending, not before
     app = swf.App(url, settings=swf.Settings(drain=2.0))
     gate = threading.Event()
 
