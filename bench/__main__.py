@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -124,6 +125,10 @@ def main(words: Sequence[str] | None = None, *, find: Find = found_by_name, open
     names = [name for name in ORDER if options.only is None or name in options.only]
     interrupted = False
     try:
+        options.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"nothing can be written to {options.output}: {error}")
+    try:
         with open_ground(quick=options.quick) as opened:
             story = begin(opened, options.output, keep=options.only is not None)
             try:
@@ -142,4 +147,5 @@ def main(words: Sequence[str] | None = None, *, find: Find = found_by_name, open
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the server and its folder go
     sys.exit(main())

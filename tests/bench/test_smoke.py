@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import bare
 import pytest
+from support.waiting import until
 
 import simpleworkflow as swf
 
-DRIVER = Path(__file__).resolve().parents[2] / "bench" / "peers" / "drive_ours.py"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+DRIVER = BENCH / "peers" / "drive_ours.py"
 
 
 def drive(*words: str) -> str:
@@ -48,3 +54,33 @@ async def test_the_bare_loop_finishes_runs_with_our_own_statements(postgres_url:
     run = await anext(app.runs())
     assert [event.type for event in await app.events(run.id)] == ["created", "leased", "started", "succeeded"]
     await app.close()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, str(BENCH), "--only", "wal", "--quick", "--output", str(tmp_path / "file" / "x")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "nothing can be written to" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_benchmark_that_is_told_to_stop_leaves_no_server_behind(number: signal.Signals) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # a server that root starts runs as somebody else
+
+        def servers() -> list[Path]:
+            return list(Path(folder).glob("simpleworkflow-postgres-*"))
+
+        command = [sys.executable, str(BENCH), "--only", "wal", "--quick", "--output", f"{folder}/out"]
+        told: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        running = subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}, **told)
+        try:
+            until(lambda: any((server / "data" / "postmaster.pid").exists() for server in servers()), "a server")
+            running.send_signal(number)
+            assert running.wait(30) == 130
+        finally:
+            running.kill()
+            running.wait()
+        assert servers() == []

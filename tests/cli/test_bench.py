@@ -5,6 +5,7 @@ The sizes are tiny; whether a figure is high is the benchmark's business, whethe
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from support.ledger import Raw
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.cli import bench_place
+from simpleworkflow.cli import bench_measures, bench_place
 from simpleworkflow.cli.bench_measures import Plan, percentile
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations.benchmark import drop_schema
@@ -221,3 +222,37 @@ def test_the_smallest_plan_still_does_something_everywhere() -> None:
 def test_a_percentile_is_a_sample_that_was_seen() -> None:
     samples = [float(n) for n in range(100, 0, -1)]
     assert (percentile(samples, 50), percentile(samples, 99), percentile([7.0], 99)) == (50.0, 99.0, 7.0)
+
+
+async def test_a_drain_ends_soon_when_its_database_has_gone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker would wait for it for ever, as it should; a benchmark should not."""
+    app = swf.App(url)
+    measures = bench_measures.Measures(app, Plan(), lambda *_: None)
+
+    async def gone() -> None:
+        raise swf.StoreUnavailable("it cannot be reached")
+
+    monkeypatch.setattr(bench_measures, "QUIET", 0.05)
+    monkeypatch.setattr(app, "check", gone)
+    async with asyncio.timeout(30):
+        with pytest.raises(swf.StoreUnavailable, match="cannot be reached"):
+            await measures._drained(measures._noop, 5, "drain of runs that nobody has triggered")
+    await app.close()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [(swf.StoreError("the disk is full"), "the disk is full"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_what_went_wrong_first_is_not_forgotten_over_what_stays_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: BaseException, told: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with (
+        pytest.raises(bench_place.Leftover, match=rf"^{told}; and the file .* could not be removed.*read-only"),
+        bench_place.place_at(str(tmp_path / "x.db"), keep=False),
+    ):
+        raise trouble

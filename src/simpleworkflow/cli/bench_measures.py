@@ -34,6 +34,8 @@ BREATH = 0.01
 LOOK_EVERY = 0.02
 PATIENCE = 120.0
 """How long nothing may move before a measure gives up."""
+QUIET = 3.0
+"""How long nothing may move before the database is asked whether it is there: a worker would wait for it patiently."""
 
 Told = Callable[[str, int, int], None]
 """What is under way, how much of it is done, and how much it is in all."""
@@ -236,7 +238,8 @@ class Measures:
     async def _drained(self, workflow: Workflow[Any, Any], runs: int, title: str) -> float:
         """Seconds from the first start until the database counts every run of it as succeeded."""
         seen = self._seen = Seen()
-        moved, calls = monotonic(), 0
+        moved = asked = monotonic()
+        calls = 0
         async with self._app.worker(prefixes=[PREFIX]):
             while seen.calls < runs or await self._succeeded(workflow) < runs:
                 await asyncio.sleep(LOOK_EVERY)
@@ -245,6 +248,9 @@ class Measures:
                     moved, calls = monotonic(), seen.calls
                 elif monotonic() - moved > PATIENCE:
                     raise StoreError(f"{title}: only {calls} of {runs} runs were started; no figure is worth reporting")
+                elif monotonic() - max(moved, asked) > QUIET:
+                    await self._app.check()
+                    asked = monotonic()
             ended = monotonic()
         assert seen.first is not None
         return ended - seen.first

@@ -62,7 +62,8 @@ class Place:
                 f"cannot make the {self.kind} {self.name}: {error}; the benchmark needs {needs}"
             ) from error
 
-    def remove(self) -> None:
+    def remove(self, after: BaseException | None) -> None:
+        """`after`: what went wrong before, and is not to be forgotten over this."""
         try:
             if self.is_postgres:
                 asyncio.run(_drop(self.url, self.name))
@@ -71,7 +72,9 @@ class Place:
                 for suffix in BESIDES:
                     Path(self.name + suffix).unlink(missing_ok=True)
         except (SimpleWorkflowError, OSError) as error:
-            raise Leftover(f"the {self.kind} {self.name} could not be removed; please do that ({error})") from error
+            before = "" if after is None else f"{str(after) or 'interrupted'}; and "
+            told = f"{before}the {self.kind} {self.name} could not be removed; please do that ({error})"
+            raise Leftover(told) from error
 
 
 async def _drop(url: DatabaseURL, schema: str) -> None:
@@ -100,6 +103,7 @@ def choose(url: str) -> Place:
 def place_at(url: str, *, keep: bool) -> Iterator[Place]:
     place = choose(url)
     is_made = True  # an interruption may come after the commit
+    trouble: BaseException | None = None
     try:
         try:
             place.create()
@@ -107,10 +111,13 @@ def place_at(url: str, *, keep: bool) -> Iterator[Place]:
             is_made = not place.is_postgres  # a schema is made whole or not at all; a file may be there, empty
             raise
         yield place
+    except BaseException as error:
+        trouble = error
+        raise
     finally:
         with _undisturbed():
             if is_made and not keep:
-                place.remove()
+                place.remove(after=trouble)
             else:
                 place.app.sync.close()
 
