@@ -63,6 +63,9 @@ LATE = 0.5
 """Seconds that a run may wait here for its turn before others may have it."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
+LIVELY, LIVELY_POLL = 0.25, 0.01
+"""For so many seconds after it had work a worker looks again that often: what was triggered once is soon triggered
+again, a hint may be lost, behind a pooler there is none, and who has just looked is awake when one comes."""
 SUSPECTS_PAUSE = 0.5
 """Seconds between two looks for suspects that found none, however often a worker polls."""
 CLAIM_GRACE = 1.0
@@ -103,6 +106,7 @@ class Intake:
         self._patience: asyncio.Timeout | None = None
         """With the claim under way, if there is one."""
         self._suspects_after = 0.0
+        self._quiet_from = 0.0
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
         """What waits here to be started, and since when."""
@@ -155,6 +159,8 @@ class Intake:
                 taken = await self._claim_until_stopped(free)
                 self._receive(taken, sent)
                 self._holdings.claiming_since = None
+                if taken:
+                    self._quiet_from = monotonic() + LIVELY
             elif self._meter is not None and not self._lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
@@ -162,8 +168,13 @@ class Intake:
                 await asyncio.sleep(0)  # and if it has ended by then, its end is sent before the next question
                 continue
             if len(taken) < free or free <= 0:
-                pause = min(self._settings.poll_every, self._claimer.next_due + CLAIM_SLACK)
-                self._is_woken = await pause_unless(self._wake, pause)
+                self._is_woken = await pause_unless(self._wake, self._pause(free > 0))
+
+    def _pause(self, has_room: bool) -> float:
+        """Until the next look, if nothing calls for one before."""
+        is_lively = has_room and monotonic() < self._quiet_from
+        poll = min(self._settings.poll_every, LIVELY_POLL) if is_lively else self._settings.poll_every
+        return min(poll, self._claimer.next_due + CLAIM_SLACK)
 
     def _free(self) -> int:
         """How many runs may be claimed now."""

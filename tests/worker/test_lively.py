@@ -1,0 +1,73 @@
+"""A worker that has just had work looks for more sooner than one at rest, so that a lost hint costs no second."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from support.waiting import eventually
+
+import simpleworkflow as swf
+from simpleworkflow.store import Ledger
+from simpleworkflow.worker import intake
+from simpleworkflow.worker.worker import Worker
+
+RARELY = swf.Settings(poll_every=3_600.0)
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints do not arrive, as behind a pooler or when they are lost."""
+
+    async def listen(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Ledger, "listen", listen)
+    monkeypatch.setattr(Worker, "nudge", lambda _: None)
+
+
+async def is_finished(handle: swf.RunHandle[Any]) -> bool:
+    return (await handle.get()).is_finished
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_after_work_the_next_run_is_found_without_a_hint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "LIVELY", 60.0)
+    app = swf.App(url, settings=RARELY)
+
+    @app.workflow("t.next.v1")
+    async def next_one(ctx: swf.Context, nth: int) -> int:
+        return nth
+
+    handle = await app.trigger(next_one, 0)
+    async with app.worker():
+        for nth in (1, 2):
+            await eventually(partial(is_finished, handle), "done, though nobody was told")
+            handle = await app.trigger(next_one, nth)
+        await eventually(partial(is_finished, handle), "the last one too")
+    await app.close()
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_at_rest_a_worker_looks_no_more_often_than_it_was_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "LIVELY", 0.05)
+    app, pauses = swf.App(url, settings=RARELY), []
+    real = intake.pause_unless
+
+    async def seen(event: asyncio.Event, seconds: float) -> bool:
+        pauses.append(seconds)
+        return await real(event, seconds)
+
+    monkeypatch.setattr(intake, "pause_unless", seen)
+
+    @app.workflow("t.once.v1")
+    async def once(ctx: swf.Context) -> None: ...
+
+    handle = await app.trigger(once)
+    async with app.worker():
+        await eventually(partial(is_finished, handle), "done")
+        await eventually(lambda: pauses and pauses[-1] == RARELY.poll_every, "rest")
+        assert intake.LIVELY_POLL in pauses
+    await app.close()
