@@ -13,7 +13,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
-from support.ledger import ERROR, paused, record, waiting
+from support.ledger import ERROR, paused, record, succeeded, waiting
 
 from machine import oracle
 from machine.entries import Batch
@@ -28,6 +28,7 @@ from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import StepKind, StepStatus
 from simpleworkflow.store.operations import explain as looks
 from simpleworkflow.store.operations import steps, workers
+from simpleworkflow.store.operations.steps import Entry
 
 URGENT_TYPE = "machine.urgent.v1"
 """Nobody ever claims it, so its runs stand before the others for ever."""
@@ -40,6 +41,8 @@ LOADS: list[dict[str, Any] | None] = [
     {"slots": 4, "taken": 2, "caps": {URGENT_TYPE: [2, 2]}},
     {"slots": 4, "taken": 4, "caps": {"machine.a.v1": [1, 1], "machine.b.v1": [2, 1]}},
 ]
+
+OPEN_STEPS = {StepStatus.WAITING.value, StepStatus.RETRYING.value}
 
 PAUSES: list[tuple[str, ...]] = [
     (),
@@ -149,7 +152,7 @@ class ExplainedMachine(Machine):
         if gives_up:
             self._put(waiting(lease, name, kind=StepKind.SIGNAL, error=GIVEN_UP))
 
-    def _put(self, entry: Record) -> None:
+    def _put(self, entry: Entry) -> None:
         batch = Batch(self.law, self.seen)
         batch.entries.append(entry)
         assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
@@ -169,6 +172,8 @@ class ExplainedMachine(Machine):
             batch.add(lease, "child", pick)
             assert not batch.entries or self.world.run(steps.flush(batch.entries)) == batch.foretell()
         waits = [wait for kind in kinds if (wait := self._wait(lease, kind)) is not None]
+        if not waits and any(step.status in OPEN_STEPS for step in self.law.runs[lease.id].steps.values()):
+            return  # who says nothing of what it waits for is taken to wait for what is on record
         if gives_up and waits:
             self._put(waiting(lease, f"word{next(self._numbers)}#0", kind=StepKind.SIGNAL))
         due_in = 150.0 if {"sleep", "step"} & set(kinds) else None  # a time has a wait with that time
@@ -177,6 +182,17 @@ class ExplainedMachine(Machine):
         pause = replace(paused(lease, *waits, due_in=due_in, wakes=wakes), awaited=tuple(w.step_id for w in waits))
         batch.entries.append(pause)
         assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
+
+    @rule(type=types, worker=st.sampled_from(WORKERS), pick=picks, sleeps=st.booleans())
+    def wait_for_time_or_nobody(self, type: str, worker: str, pick: int, sleeps: bool) -> None:
+        """A sleep alone, or only a wake from outside: drawn from so many pauses, they would be rare."""
+        self.work_until_it_waits(type, worker, pick, ("sleep",) if sleeps else (), False)
+
+    @rule(type=types, worker=st.sampled_from(WORKERS), pick=picks)
+    def work_to_the_end(self, type: str, worker: str, pick: int) -> None:
+        """Success would be rare among all the ways to end."""
+        self._claim(type, worker, 1, suspects=False, lease=160.0, timeout=None)
+        self._put(succeeded(self.any_lease(pick)))
 
     def _wait(self, lease: Lease, kind: str) -> Record | None:
         number = next(self._numbers)

@@ -102,7 +102,7 @@ def test_an_ending_remembers_that_a_parent_must_be_woken() -> None:
 
 
 def test_a_run_that_never_started_says_so() -> None:
-    assert not moves.release(lease(), elapsed=None).started
+    assert moves.release(lease(), elapsed=0.0).started
     assert not moves.hand_back(lease(), None).started
 
 

@@ -151,21 +151,21 @@ async def test_a_file_locked_for_too_long_is_unavailable_and_nothing_is_changed(
 
 
 @pytest.fixture
-async def held_up(tmp_path: Path) -> AsyncIterator[tuple[Ledger, Raw, asyncio.Task[Any]]]:
+async def held_up(tmp_path: Path) -> AsyncIterator[tuple[Ledger, Raw, asyncio.Future[Any]]]:
     """A ledger whose writer waits, with all the time in the world, for a stranger who has locked the file."""
     path = str(tmp_path / "line.db")
     ledger, blocker = open_ledger(path), Raw(path)
     await create(ledger)
     blocker.sql("BEGIN IMMEDIATE")
-    patient = asyncio.create_task(ledger.run(runs.create([new()])))
-    await eventually(lambda: ledger._driver._engine._writer._work_queue.empty(), "the writer at the lock")  # type: ignore[attr-defined]
-    yield ledger, blocker, patient
+    patient = ledger._driver.submit(runs.create([new()]))  # type: ignore[attr-defined]
+    await eventually(patient.running, "the writer, who is now at the lock")
+    yield ledger, blocker, asyncio.wrap_future(patient)
     blocker.close()
     await ledger.close()
 
 
 async def test_who_has_less_time_than_those_in_front_leaves_the_line(
-    held_up: tuple[Ledger, Raw, asyncio.Task[Any]],
+    held_up: tuple[Ledger, Raw, asyncio.Future[Any]],
 ) -> None:
     ledger, blocker, patient = held_up
     async with asyncio.timeout(20):
@@ -179,7 +179,7 @@ async def test_who_has_less_time_than_those_in_front_leaves_the_line(
 
 
 async def test_a_ledger_that_closes_does_not_wait_for_a_stranger(
-    held_up: tuple[Ledger, Raw, asyncio.Task[Any]],
+    held_up: tuple[Ledger, Raw, asyncio.Future[Any]],
 ) -> None:
     ledger, _, patient = held_up
     async with asyncio.timeout(20):
@@ -192,7 +192,6 @@ async def test_while_another_process_writes_its_changes_are_looked_for_more_ofte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "CHANGE_CHECK", 3_600.0)
-    monkeypatch.setattr(driver, "LIVELY", 60.0)
     path = str(tmp_path / "lively.db")
     ledger: Ledger = open_ledger(path)
     heard: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow.client.waiting import Waiters
 from simpleworkflow.store import Ledger
 from simpleworkflow.worker import intake
 from simpleworkflow.worker.worker import Worker
@@ -33,8 +35,7 @@ async def is_finished(handle: swf.RunHandle[Any]) -> bool:
 
 
 @pytest.mark.usefixtures("deaf")
-async def test_after_work_the_next_run_is_found_without_a_hint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "LIVELY", 60.0)
+async def test_after_work_the_next_run_is_found_without_a_hint(url: str) -> None:
     app = swf.App(url, settings=RARELY)
 
     @app.workflow("t.next.v1")
@@ -51,9 +52,33 @@ async def test_after_work_the_next_run_is_found_without_a_hint(url: str, monkeyp
 
 
 @pytest.mark.usefixtures("deaf")
-async def test_at_rest_a_worker_looks_no_more_often_than_it_was_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "LIVELY", 0.05)
-    app, pauses = swf.App(url, settings=RARELY), []
+async def test_a_result_is_found_without_a_hint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, may_end, looks, real = swf.App(url, settings=RARELY), threading.Event(), [], Waiters._look
+
+    async def look(waiters: Waiters) -> None:
+        looks.append(await real(waiters))
+
+    monkeypatch.setattr(Waiters, "_look", look)
+
+    @app.workflow("t.soon.v1")
+    def soon(ctx: swf.SyncContext) -> str:
+        assert may_end.wait(60)
+        return "here"
+
+    handle = await app.trigger(soon)
+    async with app.worker():
+        waiting = asyncio.ensure_future(handle.result(timeout=20))
+        await eventually(lambda: looks, "a look that came too early")
+        may_end.set()
+        assert await waiting == "here"
+    await app.close()
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_a_worker_looks_ever_less_often_and_no_less_than_it_was_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, pauses = swf.App(url, settings=swf.Settings(poll_every=0.2)), []
     real = intake.pause_unless
 
     async def seen(event: asyncio.Event, seconds: float) -> bool:
@@ -68,6 +93,7 @@ async def test_at_rest_a_worker_looks_no_more_often_than_it_was_told(url: str, m
     handle = await app.trigger(once)
     async with app.worker():
         await eventually(partial(is_finished, handle), "done")
-        await eventually(lambda: pauses and pauses[-1] == RARELY.poll_every, "rest")
-        assert intake.LIVELY_POLL in pauses
+        await eventually(lambda: intake.SOONEST in pauses and pauses[-1] == 0.2, "rest")
+    growing = pauses[pauses.index(intake.SOONEST) : -1]
+    assert growing == sorted(growing), "ever less often"
     await app.close()

@@ -1,7 +1,8 @@
 """Waiting for runs to finish: one listener and one query for everybody who waits in this process. Who waited gets the
 run as it was found: to ask again would double the way back.
 
-Hints make it quick; a slow poll makes it certain. Closing tells everybody who still waits, so that no thread hangs.
+Hints make it quick; looking again, ever less often, makes it certain. Closing tells everybody who still waits, so that
+no thread hangs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from ..model.errors import StoreUnavailable
 from ..model.records import Run
+from ..pace import Pace
 from ..runtime.hints import Hint
 from ..store import Ledger
 from ..store.operations import runs
@@ -19,6 +21,8 @@ from ..store.operations import runs
 log = logging.getLogger("simpleworkflow.client")
 
 PAUSE = 0.002
+SOONEST = 0.01
+"""Seconds until the first look that nothing calls for: behind a pooler there are no hints."""
 
 
 class Waiters:
@@ -27,6 +31,7 @@ class Waiters:
         self._poll_every = poll_every
         self._waiting: dict[UUID, list[asyncio.Future[Run]]] = {}
         self._news = asyncio.Event()
+        self._looks = Pace(SOONEST)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def finished(self, run_id: UUID) -> Run:
@@ -36,6 +41,7 @@ class Waiters:
         self._waiting.setdefault(run_id, []).append(future)
         if not self._tasks:
             self._tasks = [loop.create_task(self._watch()), loop.create_task(self._ledger.listen(self._hear))]
+        self._looks.happened()
         self._news.set()
         try:
             return await future
@@ -61,7 +67,7 @@ class Waiters:
                     log.exception("looking for results went wrong and will be tried again")
             await asyncio.sleep(PAUSE)
             try:
-                async with asyncio.timeout(self._poll_every):
+                async with asyncio.timeout(self._looks.pause(self._poll_every)):
                     await self._news.wait()
             except TimeoutError:
                 pass
@@ -70,7 +76,10 @@ class Waiters:
         """Answers those who waited when it began: a run may have been reopened before the others came."""
         self._news.clear()
         waiting = {run_id: tuple(futures) for run_id, futures in self._waiting.items()}
-        for run in await self._ledger.run(runs.finished_among(list(waiting))):
+        found = await self._ledger.run(runs.finished_among(list(waiting)))
+        if found:
+            self._looks.happened()
+        for run in found:
             for future in waiting[run.id]:
                 if not future.done():
                     future.set_result(run)

@@ -242,16 +242,15 @@ def exhaust(lease: Any, error: str, last_error: str, *, elapsed: float, clears: 
     return _ending("exhaust", lease, elapsed, burns=1, **rest)
 
 
-def release(lease: Any, *, elapsed: float | None, delay: float = 0.0) -> Ending:
-    """Hand back without burning anything: a graceful stop, a hold, or a claim that cannot be served. `elapsed` is None
-    only if its code did not begin under this lease: the claim then counts as no start."""
+def release(lease: Any, *, elapsed: float, delay: float = 0.0) -> Ending:
+    """Hand back without burning anything what has begun: a graceful stop, a hold."""
     return _ending("release", lease, elapsed, delay=delay)
 
 
 def hand_back(lease: Any, timeout: float | None, *, delay: float = 0.0) -> Ending:
-    """Release what did not begin under this lease. With the claim goes its deadline, known by the workflow's `timeout`,
-    but no other one, and not that of a run which cannot be served (it comes back with a delay): nothing else would ever
-    end such a run."""
+    """Release what did not begin under this lease, so that the claim counts as no start. With the claim goes its
+    deadline, known by the workflow's `timeout`, but no other one, and not that of a run which cannot be served (it
+    comes back with a delay): nothing else would ever end such a run."""
     is_its_own = timeout is not None and lease.deadline_in is not None and abs(lease.deadline_in - timeout) < 1e-5
     return _ending("release", lease, None, delay=delay, anew=is_its_own and not delay)
 

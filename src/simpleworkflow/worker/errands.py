@@ -6,7 +6,8 @@ import asyncio
 import logging
 from uuid import UUID
 
-from ..model import failure, moves
+from ..model import failure
+from ..model.moves import Ending
 from ..model.records import Lease, Run
 from ..runtime.batch import Batcher
 from ..runtime.hints import Hint, Hinter
@@ -21,16 +22,15 @@ LOOK_UPS = 200
 HOLD_AGAIN = 5.0
 
 
-async def hold_refused(
-    ledger: Ledger, holdings: Holdings, lease: Lease, error: BaseException, elapsed: float | None
-) -> None:
-    """The database refuses its ending for good; executing it again would end the same way: an operator must see it.
-    Until the database lets us say so the run stays ours: whoever else got it would know nothing of what has run."""
+async def hold_refused(ledger: Ledger, holdings: Holdings, lease: Lease, error: BaseException, ending: Ending) -> None:
+    """The database refuses how it ended for good; executing it again would end the same way: an operator must see it.
+    Until the database lets us say so the run stays ours: whoever else got it would know nothing of what has run. At
+    last it is given back, as `ending` says."""
     reason = f"the database refused its ending: {failure.one_line(error)}"
     while True:
         try:
             await ledger.run(runs.hold([lease.id], reason))
-            await ledger.run(leases.settle([moves.release(lease, elapsed=elapsed)]))
+            await ledger.run(leases.settle([ending]))
             break
         except Exception:
             log.exception("run %s cannot be held either; tried again in %g s", lease.id, HOLD_AGAIN, extra=about(lease))

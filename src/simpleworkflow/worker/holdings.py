@@ -25,6 +25,8 @@ class Holdings:
         self._held: dict[UUID, Holding] = {}
         self.claiming_since: float | None = None
         """Since when a claim is under way, or its answer not worked through: leases may exist that are not here."""
+        self.is_unsure = False
+        """A stop did not wait for the answer to a claim: the same, from then on."""
 
     def add(self, lease: Lease, sent: float) -> None:
         """`sent` is when the claim was sent: the lease is at least as young as that."""

@@ -31,6 +31,7 @@ from ..clock import monotonic
 from ..config import Settings
 from ..model.errors import StoreUnavailable
 from ..model.records import History, Lease
+from ..pace import Pace
 from ..runtime import tracing
 from ..runtime.batch import MAX_WEIGHT
 from ..runtime.journal import Journal
@@ -63,9 +64,9 @@ LATE = 0.5
 """Seconds that a run may wait here for its turn before others may have it."""
 GATHER = 0.002
 """A moment's patience when nearly all slots are taken: at a high rate more will be free, and one claim serves them."""
-LIVELY, LIVELY_POLL = 0.25, 0.01
-"""For so many seconds after it had work a worker looks again that often: what was triggered once is soon triggered
-again, a hint may be lost, behind a pooler there is none, and who has just looked is awake when one comes."""
+SOONEST = 0.01
+"""Seconds until a worker that has just had work looks again: a hint may be lost, behind a pooler there is none, and who
+has just looked is awake when one comes."""
 SUSPECTS_PAUSE = 0.5
 """Seconds between two looks for suspects that found none, however often a worker polls."""
 CLAIM_GRACE = 1.0
@@ -101,12 +102,10 @@ class Intake:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
-        self.was_cut_off = False
-        """The stop did not wait for the answer to a claim."""
         self._patience: asyncio.Timeout | None = None
         """With the claim under way, if there is one."""
         self._suspects_after = 0.0
-        self._quiet_from = 0.0
+        self._looks = Pace(SOONEST)
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
         """What waits here to be started, and since when."""
@@ -160,7 +159,7 @@ class Intake:
                 self._receive(taken, sent)
                 self._holdings.claiming_since = None
                 if taken:
-                    self._quiet_from = monotonic() + LIVELY
+                    self._looks.happened()
             elif self._meter is not None and not self._lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
@@ -172,8 +171,7 @@ class Intake:
 
     def _pause(self, has_room: bool) -> float:
         """Until the next look, if nothing calls for one before."""
-        is_lively = has_room and monotonic() < self._quiet_from
-        poll = min(self._settings.poll_every, LIVELY_POLL) if is_lively else self._settings.poll_every
+        poll = self._looks.pause(self._settings.poll_every) if has_room else self._settings.poll_every
         return min(poll, self._claimer.next_due + CLAIM_SLACK)
 
     def _free(self) -> int:
@@ -297,7 +295,7 @@ class Intake:
             async with asyncio.timeout(None) as self._patience:
                 return await self._claim(free)
         except TimeoutError:
-            self.was_cut_off = True
+            self._holdings.is_unsure = True
             return []
         finally:
             self._patience = None

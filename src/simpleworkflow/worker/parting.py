@@ -59,8 +59,8 @@ class Parting:
             running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._slots]
             self._has_handed_back = await hand_back(self._ledger, running)
 
-    def stays_behind(self, was_cut_off: bool) -> str | None:
-        """What is not in order, and what will become of it; None if nothing is. `was_cut_off`: the last claim."""
+    def stays_behind(self) -> str | None:
+        """What is not in order, and what will become of it; None if nothing is."""
         told = []
         running = {execution.lease.id for execution in self._slots}
         if running:
@@ -68,7 +68,7 @@ class Parting:
             told.append(f"code was still running at the drain deadline (runs: {len(running)}); its runs {fate}")
         if unsettled := {lease.id for lease in self._holdings.all()} - running:
             told.append(f"the database did not confirm the end of {len(unsettled)} runs; open ones are taken over")
-        if was_cut_off and not self._has_looked:
+        if self._holdings.is_unsure and not self._has_looked:
             told.append("what the last claim took is not known; it is taken over when leases end")
         return "; ".join(told) or None
 

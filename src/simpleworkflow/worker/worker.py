@@ -260,8 +260,9 @@ class Worker:
             told = "the ending of run %s is refused for good; it is held for an operator: %s"
             log.error(told, lease.id, error, extra=self._about(lease))
             self._metrics.refused(lease)
-            elapsed = None if isinstance(ending, Ending) and not ending.started else ending.elapsed
-            self._send(hold_refused(self._ledger, self._holdings, lease, error, elapsed))
+            has_begun = not isinstance(ending, Ending) or ending.started
+            last = moves.release(lease, elapsed=ending.elapsed) if has_begun else moves.hand_back(lease, None)
+            self._send(hold_refused(self._ledger, self._holdings, lease, error, last))
         elif outcome is Outcome.LOST:
             self._holdings.remove(lease)
             told = "run %s (%s) was no longer ours; its ending was discarded"
@@ -375,7 +376,7 @@ class Worker:
             await self._end_executions()
             await parting.from_all(process_ends=self._process_ends)
         finally:
-            self.stays_behind = parting.stays_behind(self._intake is not None and self._intake.was_cut_off)
+            self.stays_behind = parting.stays_behind()
             await self._leave(roles)
 
     async def _end_executions(self) -> None:

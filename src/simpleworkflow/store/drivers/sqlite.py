@@ -28,6 +28,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...clock import Clock, SystemClock, monotonic
 from ...model.errors import MissingMigration, StoreError, StoreUnavailable
+from ...pace import Pace
 from ..catalog import Statement, statements
 from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..url import MEMORY
@@ -41,10 +42,8 @@ MINIMUM = (3, 35, 0)
 READERS = 2
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_RETRY = 1.0
-CHANGE_CHECK = 0.1
-"""Seconds between two looks for what other processes have committed, while nobody does."""
-LIVELY_CHECK, LIVELY = 0.01, 1.0
-"""The same within so many seconds of a change: who has written once will soon do so again."""
+SOONEST_CHECK, CHANGE_CHECK = 0.002, 0.1
+"""Seconds between two looks for what other processes have committed: right after a commit, and while there is none."""
 _PATIENCE = 60.0
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -74,10 +73,11 @@ class SqliteDriver:
         return SqliteDriver(self._path, self._clock, _engine=self._here())
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
-        future = self.submit(operation, timeout=timeout)
+        patience = _PATIENCE if timeout is None else timeout
+        future = self.submit(operation, patience)
         answer = asyncio.wrap_future(future)
         try:
-            done, _ = await asyncio.wait((answer,), timeout=_PATIENCE if timeout is None else timeout)
+            done, _ = await asyncio.wait((answer,), timeout=patience)
         except asyncio.CancelledError:
             answer.cancel()
             raise
@@ -85,12 +85,11 @@ class SqliteDriver:
             raise StoreUnavailable(f"{self._path} has been busy or locked for too long; nothing was changed")
         return await answer
 
-    def submit(self, operation: Operation[T], *, timeout: float | None = None) -> Future[T]:
+    def submit(self, operation: Operation[T], patience: float = _PATIENCE) -> Future[T]:
         """Queue the operation; usable from any thread."""
         if self._closed:
             raise StoreUnavailable("this App is closed")
-        deadline = monotonic() + (_PATIENCE if timeout is None else timeout)
-        return self._here().submit(operation, self._clock, deadline)
+        return self._here().submit(operation, self._clock, monotonic() + patience)
 
     def _here(self) -> _Engine:
         """The engine of this process: a forked child leaves its parent's alone and joins its own."""
@@ -123,7 +122,7 @@ class SqliteDriver:
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
         connection: sqlite3.Connection | None = None
-        seen, quiet_from = None, 0.0
+        seen, looks = None, Pace(SOONEST_CHECK)
         try:
             while True:
                 try:
@@ -132,9 +131,10 @@ class SqliteDriver:
                 except (sqlite3.Error, StoreUnavailable):
                     version = None
                 if version != seen:
-                    seen, quiet_from = version, monotonic() + LIVELY
+                    seen = version
+                    looks.happened()
                     heard("changed")
-                await asyncio.sleep(LIVELY_CHECK if monotonic() < quiet_from else CHANGE_CHECK)
+                await asyncio.sleep(looks.pause(CHANGE_CHECK))
         finally:
             if connection is not None:
                 connection.close()
