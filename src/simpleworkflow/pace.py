@@ -2,8 +2,9 @@
 
 Hints can be lost, a pooler passes none on, and a SQLite file tells nobody that it was written to. So there are looks,
 and looks have two prices: those that find nothing, and the wait of whoever came just after one. A fixed pause pays one
-of them all day. This one grows with the silence: whoever comes waits for an eighth of the rest before at most, what
-happens alone is followed by forty to fifty looks, and nobody has to draw a line between busy and idle.
+of them all day. This one grows with the silence: whoever comes waits for an eighth of the rest before, or for the
+shortest pause, at most; what happens alone is followed by some forty to fifty looks at the usual bounds; and nobody has
+to draw a line between busy and idle. Looks that take long come less often, and after one that failed there is no hurry.
 """
 
 from __future__ import annotations
@@ -11,19 +12,31 @@ from __future__ import annotations
 from .clock import monotonic
 
 PART = 1 / 8
+REST = 20
+"""Looks take one part in so many of the time at most, whatever happens."""
 
 
 class Pace:
-    """`shortest` is the pause, in seconds, between looks that follow each other most closely."""
+    """`shortest` is the pause, in seconds, between looks that follow each other most closely. While one look after the
+    other finds something it grows up to `busy`: what comes all the time may gather."""
 
-    def __init__(self, shortest: float) -> None:
-        self._shortest = shortest
+    def __init__(self, shortest: float, *, busy: float = 0.0) -> None:
+        self._shortest = self._floor = shortest
+        self._busy = max(busy, shortest)
         self._since = float("-inf")
+        self._has_news = self._had_news = False
 
     def happened(self) -> None:
         """Something did: more may come soon."""
         self._since = monotonic()
+        self._has_news = True
 
-    def pause(self, longest: float) -> float:
-        """Seconds until the next look, unless something calls for one before."""
-        return min(max((monotonic() - self._since) * PART, self._shortest), longest)
+    def failed(self) -> None:
+        """A look was in vain because nothing can be seen now: there is no hurry."""
+        self._since = float("-inf")
+
+    def pause(self, longest: float, took: float = 0.0) -> float:
+        """Seconds until the next look, unless something calls for one before; `took`: what the last one took."""
+        is_busy, self._had_news, self._has_news = self._has_news and self._had_news, self._has_news, False
+        self._floor = min(2 * self._floor, self._busy) if is_busy else self._shortest
+        return min(max((monotonic() - self._since) * PART, took * REST, self._floor), longest)

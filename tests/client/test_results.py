@@ -338,3 +338,21 @@ async def test_who_begins_to_wait_during_a_look_is_not_answered_by_it() -> None:
     may_answer.set()
     assert [found.look for found in await asyncio.gather(early, late)] == [1, 2]  # type: ignore[attr-defined]
     await waiters.close()
+
+
+async def test_news_that_nobody_waits_for_keep_nobody_awake() -> None:
+    run_id, heard = uuid4(), []
+
+    class Prompt:
+        async def run(self, _: object) -> list[Any]:
+            return [SimpleNamespace(id=run_id)]
+
+        async def listen(self, hear: Any) -> None:
+            heard.append(hear)
+            await asyncio.Event().wait()
+
+    waiters = Waiters(Prompt(), poll_every=60)  # type: ignore[arg-type]
+    assert (await waiters.finished(run_id)).id == run_id
+    heard[0]("finished")
+    await eventually(lambda: not waiters._news.is_set(), "it has looked, and rests")
+    await waiters.close()

@@ -12,6 +12,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.client.waiting import Waiters
+from simpleworkflow.pace import Pace
 from simpleworkflow.store import Ledger
 from simpleworkflow.worker import intake
 from simpleworkflow.worker.worker import Worker
@@ -96,4 +97,29 @@ async def test_a_worker_looks_ever_less_often_and_no_less_than_it_was_told(
         await eventually(lambda: intake.SOONEST in pauses and pauses[-1] == 0.2, "rest")
     growing = pauses[pauses.index(intake.SOONEST) : -1]
     assert growing == sorted(growing), "ever less often"
+    assert len(set(growing)) > 5
+    await app.close()
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_when_a_run_has_left_its_slot_the_next_is_soon_looked_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim may have been long ago; who waited for it is there again now."""
+    app, may_end, happened, real = swf.App(url, settings=RARELY), threading.Event(), [], Pace.happened
+
+    def seen(looks: Pace) -> None:
+        happened.append(looks)
+        real(looks)
+
+    @app.workflow("t.long.v1")
+    def long(ctx: swf.SyncContext) -> None:
+        monkeypatch.setattr(Pace, "happened", seen)  # from here on: the claim is behind us
+        assert may_end.wait(60)
+
+    handle = await app.trigger(long)
+    async with app.worker():
+        may_end.set()
+        await eventually(partial(is_finished, handle), "done")
+        await eventually(lambda: happened, "the pace was told")
     await app.close()

@@ -34,6 +34,32 @@ def test_who_asks_for_shorter_pauses_than_the_shortest_gets_them(now: list[float
     assert looks.pause(0.005) == 0.005
 
 
+def test_looks_that_take_long_come_less_often(now: list[float]) -> None:
+    looks = Pace(0.01)
+    looks.happened()
+    assert looks.pause(1.0, 0.02) == pytest.approx(0.4)
+    assert looks.pause(1.0, 30.0) == 1.0
+
+
+def test_after_a_look_that_failed_there_is_no_hurry(now: list[float]) -> None:
+    looks = Pace(0.01)
+    looks.happened()
+    looks.failed()
+    assert looks.pause(1.0) == 1.0
+
+
+def test_what_comes_all_the_time_may_gather(now: list[float]) -> None:
+    looks = Pace(0.002, busy=0.01)
+
+    def pause(has_news: bool) -> float:
+        if has_news:
+            looks.happened()
+        return looks.pause(0.1)
+
+    assert [pause(True) for _ in range(2_000)][:5] == [0.002, 0.004, 0.008, 0.01, 0.01]
+    assert [pause(False), pause(True), pause(True)] == [0.002, 0.002, 0.004], "from the beginning after a silence"
+
+
 def test_what_happens_alone_is_followed_by_fifty_looks_at_most(now: list[float]) -> None:
     looks, count = Pace(0.01), 0
     looks.happened()

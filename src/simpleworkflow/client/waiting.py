@@ -11,6 +11,7 @@ import asyncio
 import logging
 from uuid import UUID
 
+from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 from ..model.records import Run
 from ..pace import Pace
@@ -58,23 +59,27 @@ class Waiters:
 
     async def _watch(self) -> None:
         while True:
+            self._news.clear()
+            began = monotonic()
             if self._waiting:
                 try:
                     await self._look()
                 except StoreUnavailable as error:
+                    self._looks.failed()
                     log.debug("cannot look for results: %s", error)
                 except Exception:
+                    self._looks.failed()
                     log.exception("looking for results went wrong and will be tried again")
+            took = monotonic() - began
             await asyncio.sleep(PAUSE)
             try:
-                async with asyncio.timeout(self._looks.pause(self._poll_every)):
+                async with asyncio.timeout(self._looks.pause(self._poll_every, took)):
                     await self._news.wait()
             except TimeoutError:
                 pass
 
     async def _look(self) -> None:
         """Answers those who waited when it began: a run may have been reopened before the others came."""
-        self._news.clear()
         waiting = {run_id: tuple(futures) for run_id, futures in self._waiting.items()}
         found = await self._ledger.run(runs.finished_among(list(waiting)))
         if found:

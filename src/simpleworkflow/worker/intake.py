@@ -127,8 +127,10 @@ class Intake:
         """Something was claimed where work had been before; there may be more elsewhere."""
         journal.on_room = self._has_room
 
-    def look(self) -> None:
-        """Look for work now instead of at the next poll."""
+    def look(self, after_work: bool = False) -> None:
+        """Look for work now instead of at the next poll. After work: who waited for a run may trigger the next."""
+        if after_work:
+            self._looks.happened()
         self._wake.set()
 
     def _has_room(self) -> None:
@@ -312,6 +314,7 @@ class Intake:
     def _learn(self, taken: list[Lease], trouble: Exception | None) -> None:
         """How much to ask for the next time."""
         if trouble is not None:
+            self._looks.failed()
             self._pace = None
             self._most = max(self._most // 2, 1)
         elif taken:

@@ -100,9 +100,9 @@ class Worker:
         if len(self._holdings):
             self._renewer.look()
 
-    def _look(self) -> None:
+    def _look(self, after_work: bool = False) -> None:
         if self._intake is not None:
-            self._intake.look()
+            self._intake.look(after_work)
 
     def is_idle(self, run_id: UUID, wakes: int, but_for_bodies: bool) -> bool:
         """Whether this run is under way here and only waits, knowing all that has happened to it."""
@@ -309,7 +309,7 @@ class Worker:
         lease = execution.lease
         if self._slots.leave(execution):
             self._trust(key_of(lease))
-            self._look()
+            self._look(after_work=True)
         if execution.reason is Stop.LOST:
             self._acknowledge(lease)
 

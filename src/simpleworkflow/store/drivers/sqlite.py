@@ -42,8 +42,9 @@ MINIMUM = (3, 35, 0)
 READERS = 2
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_RETRY = 1.0
-SOONEST_CHECK, CHANGE_CHECK = 0.002, 0.1
-"""Seconds between two looks for what other processes have committed: right after a commit, and while there is none."""
+SOONEST_CHECK, BUSY_CHECK, CHANGE_CHECK = 0.002, 0.01, 0.1
+"""Seconds between two looks for what others have committed: right after a commit, while each look finds one (whoever
+hears of it reads the tables, and reads them once for many commits), and while there is none."""
 _PATIENCE = 60.0
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -122,7 +123,7 @@ class SqliteDriver:
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
         connection: sqlite3.Connection | None = None
-        seen, looks = None, Pace(SOONEST_CHECK)
+        seen, looks = None, Pace(SOONEST_CHECK, busy=BUSY_CHECK)
         try:
             while True:
                 try:
