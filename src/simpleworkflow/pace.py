@@ -5,6 +5,9 @@ and looks have two prices: those that find nothing, and the wait of whoever came
 of them all day. This one grows with the silence: whoever comes waits for an eighth of the rest before, or for the
 shortest pause, at most; what happens alone is followed by some forty to fifty looks at the usual bounds; and nobody has
 to draw a line between busy and idle. Looks that take long come less often, and after one that failed there is no hurry.
+
+What a look took is time on the wall: far from the database it is mostly the way, near a busy one mostly work. Nobody
+here can tell them apart, so the pause is some times as long, not many times.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from __future__ import annotations
 from .clock import monotonic
 
 PART = 1 / 8
-REST = 20
-"""Looks take one part in so many of the time at most, whatever happens."""
+REST = 4
+"""A pause is at least so many times as long as the look before it took, unless something calls for one sooner."""
 
 
 class Pace:

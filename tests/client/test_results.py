@@ -356,3 +356,12 @@ async def test_news_that_nobody_waits_for_keep_nobody_awake() -> None:
     heard[0]("finished")
     await eventually(lambda: not waiters._news.is_set(), "it has looked, and rests")
     await waiters.close()
+
+
+async def test_the_more_wait_the_longer_news_gather() -> None:
+    waiters = Waiters(SimpleNamespace(), poll_every=1.0)  # type: ignore[arg-type]
+    found = []
+    for crowd in (1, 100, 1_000, 10_000, 100_000):
+        waiters._waiting = {uuid4(): [] for _ in range(crowd)}
+        found.append(waiters._gathering())
+    assert found == pytest.approx([0.002, 0.002, 0.02, 0.2, 1.0])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
+from support.waiting import eventually
 
 from simpleworkflow.model.errors import StoreError
 from simpleworkflow.runtime.batch import SHARE, Sorter
@@ -154,3 +155,18 @@ async def test_one_refused_entry_does_not_take_its_neighbours_along() -> None:
     assert [answer for n, answer in enumerate(done) if n != 13] == [n for n in range(40) if n != 13]
     with pytest.raises(StoreError):
         await answers[13]
+
+
+async def test_what_waits_behind_a_flush_that_is_held_up_goes_without_it_and_needs_no_company() -> None:
+    database = Database()
+    under_test = sorter(database)
+    first = under_test.submit(Entry("a", "record", 1))
+    await turns()
+    second = under_test.submit(Entry("b", "record", 2))
+    await turns()
+    assert len(database.under_way) == 1, "it might have been over in a moment"
+    await eventually(lambda: len(database.under_way) == 2, "a flight of its own")
+    database.let_go(1)
+    assert await second == 2
+    database.let_go()
+    assert await first == 1

@@ -39,6 +39,7 @@ from simpleworkflow.model.errors import MissingMigration, StoreError, StoreUnava
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
+from simpleworkflow.store.drivers import postgres as postgres_driver
 from simpleworkflow.store.drivers.postgres import POOL, PostgresDriver
 from simpleworkflow.store.operations import events, leases, runs, workers
 from simpleworkflow.store.protocol import Operation
@@ -50,6 +51,28 @@ async def pg(postgres_url: str) -> Any:
     ledger = open_ledger(postgres_url)
     yield ledger
     await ledger.close()
+
+
+# Who listens
+
+
+async def test_a_listener_whose_session_is_ended_hears_again_at_once(
+    pg: Ledger, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_driver, "LISTEN_CHECK", 3_600.0)
+    heard: list[str] = []
+    listening = asyncio.create_task(pg.listen(heard.append))
+    await eventually(lambda: heard == ["changed"], "a session that listens")
+    stranger = Raw(postgres_url)
+    stranger.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE query ILIKE 'listen %' AND datname = current_database()"
+    )
+    await eventually(lambda: heard == ["changed"] * 2, "another one, and what may have been missed")
+    await pg.hint("ready")
+    await eventually(lambda: heard[2:] == ["ready"], "a hint")
+    listening.cancel()
+    stranger.close()
 
 
 # A network that goes deaf

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -23,8 +24,10 @@ from simpleworkflow.clock import ManualClock
 from simpleworkflow.model.errors import StoreError, StoreUnavailable
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
+from simpleworkflow.pace import Pace
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.drivers import sqlite as driver
+from simpleworkflow.store.drivers.fork import GATE
 from simpleworkflow.store.operations import leases, runs
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -203,6 +206,62 @@ async def test_while_another_process_writes_its_changes_are_looked_for_more_ofte
         stranger.sql("UPDATE workflow_run SET priority = ?", nth)
         await eventually(lambda nth=nth: len(heard) == nth, "the next one, long before the hour is over")
     listening.cancel()
+    stranger.close()
+    await ledger.close()
+
+
+async def test_a_look_for_changes_that_fails_is_no_news_and_is_followed_by_a_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Ledger = open_ledger(str(tmp_path / "hidden.db"))
+    heard: list[str] = []
+    pauses: list[float] = []
+    real = Pace.pause
+
+    def seen(looks: Pace, longest: float) -> float:
+        pauses.append(real(looks, longest))
+        return pauses[-1]
+
+    def fails(_: object) -> int:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    await create(ledger)
+    listening = asyncio.create_task(ledger.listen(heard.append))
+    await eventually(lambda: heard == ["changed"], "the first look")
+    with monkeypatch.context() as blind:
+        blind.setattr(driver, "_version", fails)
+        blind.setattr(Pace, "pause", seen)
+        await eventually(lambda: len(pauses) > 3, "looks that failed")
+    assert pauses[-3:] == [driver.CHANGE_CHECK] * 3
+    assert heard == ["changed"]
+    await eventually(lambda: heard == ["changed"] * 2, "what may have been missed")
+    listening.cancel()
+    await ledger.close()
+
+
+async def test_a_look_for_changes_leaves_no_transaction_open_in_which_the_process_might_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "open.db")
+    ledger: Ledger = open_ledger(path)
+    await create(ledger)
+    stranger = Raw(path)
+    stranger.sql("PRAGMA busy_timeout = 0")
+    is_busy: list[int] = []
+    real = GATE.through
+
+    def seen(work: Any, *args: Any) -> Any:
+        done = real(work, *args)
+        if args and isinstance(args[0], sqlite3.Connection | str) and work is not driver._connect:
+            stranger.sql("UPDATE workflow_run SET priority = priority + 1")
+            is_busy.append(stranger.sql("PRAGMA wal_checkpoint(TRUNCATE)")[0]["busy"])
+        return done
+
+    monkeypatch.setattr(driver, "GATE", SimpleNamespace(through=seen))
+    listening = asyncio.create_task(ledger.listen(lambda _: None))
+    await eventually(lambda: len(is_busy) > 3, "some looks")
+    listening.cancel()
+    assert set(is_busy) == {0}
     stranger.close()
     await ledger.close()
 

@@ -14,6 +14,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import monotonic
+from simpleworkflow.runtime.journal import Journal
 from simpleworkflow.store.operations import leases, runs
 from simpleworkflow.worker import errands, parting
 from simpleworkflow.worker import worker as worker_module
@@ -197,9 +198,48 @@ async def test_what_can_be_neither_ended_nor_held_stays_with_its_worker_until_it
             return (run.status, run.is_held) == ("pending", True)
 
         await eventually(is_held, "held at the second attempt")
-        assert not worker._holdings.all()
+        await eventually(lambda: not worker._holdings.all(), "no more of it here")
     run = await handle.get()
     assert run.started_at is not None
     assert (run.crashes, run.attempt) == (0, 0)
     assert "cannot be held either" in caplog.text
+    await app.close()
+
+
+async def test_a_run_that_ended_while_a_stranger_had_its_row_is_written_down_as_soon_as_the_stranger_lets_go(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be done again because its worker stopped in that moment."""
+    app, blocker, drain = swf.App(url, settings=BRIEF), Raw(url), Journal.drain
+    begun, may_end = threading.Event(), threading.Event()
+
+    @app.workflow("t.ended.v1")
+    def ended(ctx: swf.SyncContext) -> str:
+        begun.set()
+        assert may_end.wait(60)
+        return "done"
+
+    async def seen(journal: Journal, timeout: float) -> bool:
+        asyncio.get_running_loop().call_later(0.5, blocker.sql, "ROLLBACK")
+        monkeypatch.setattr(Journal, "drain", drain)
+        return await drain(journal, timeout)
+
+    worker = app.make_worker(process_ends=True)
+    working = asyncio.create_task(worker.run())
+    handle = await app.trigger(ended)
+    await eventually(begun.is_set, "the code")
+    await asyncio.to_thread(blocker.sql, "BEGIN IMMEDIATE" if blocker.is_sqlite else "BEGIN")
+    if not blocker.is_sqlite:
+        blocker.sql("SELECT 1 FROM workflow.workflow_run FOR UPDATE")
+    may_end.set()
+
+    def has_met_the_lock() -> bool:
+        return bool(worker._journal._pending if blocker.is_sqlite else worker._journal._lines)
+
+    await eventually(has_met_the_lock, "an ending that cannot be written")
+    monkeypatch.setattr(Journal, "drain", seen)
+    assert await stopped(worker, working) is None
+    run = await handle.get()
+    assert (run.status, run.attempt, run.crashes) == ("succeeded", 0, 0)
+    blocker.close()
     await app.close()

@@ -37,7 +37,7 @@ def test_who_asks_for_shorter_pauses_than_the_shortest_gets_them(now: list[float
 def test_looks_that_take_long_come_less_often(now: list[float]) -> None:
     looks = Pace(0.01)
     looks.happened()
-    assert looks.pause(1.0, 0.02) == pytest.approx(0.4)
+    assert looks.pause(1.0, 0.02) == pytest.approx(0.08)
     assert looks.pause(1.0, 30.0) == 1.0
 
 

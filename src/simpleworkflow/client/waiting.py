@@ -21,7 +21,8 @@ from ..store.operations import runs
 
 log = logging.getLogger("simpleworkflow.client")
 
-PAUSE = 0.002
+PAUSE, CROWD = 0.002, 100
+"""Seconds between two looks that are called for, for every so many who wait: each look asks for all of them."""
 SOONEST = 0.01
 """Seconds until the first look that nothing calls for: behind a pooler there are no hints."""
 
@@ -71,12 +72,16 @@ class Waiters:
                     self._looks.failed()
                     log.exception("looking for results went wrong and will be tried again")
             took = monotonic() - began
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(self._gathering())
             try:
                 async with asyncio.timeout(self._looks.pause(self._poll_every, took)):
                     await self._news.wait()
             except TimeoutError:
                 pass
+
+    def _gathering(self) -> float:
+        """Seconds in which news may gather after a look."""
+        return min(PAUSE * max(len(self._waiting) / CROWD, 1.0), self._poll_every)
 
     async def _look(self) -> None:
         """Answers those who waited when it began: a run may have been reopened before the others came."""

@@ -97,8 +97,11 @@ class Batcher(Generic[Item, Answer]):
         """The same for whoever would rather be called than wait. A reply must not raise."""
         kind = self._kind(item)
         self._waiting.append((item, reply, kind))
-        if len(self._busy) < self._flushers and self._is_enough(kind):
-            self._begin()
+        if len(self._busy) < self._flushers:
+            if self._is_enough(kind):
+                self._begin()
+            else:
+                self._wait_a_moment()
 
     def _begin(self) -> None:
         # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
@@ -121,6 +124,9 @@ class Batcher(Generic[Item, Answer]):
     def _is_enough(self, kind: Hashable) -> bool:
         """Whether one more item of this kind makes what is waiting worth a flush beside those under way."""
         return not self._busy
+
+    def _wait_a_moment(self) -> None:
+        """What is waiting may share the next flush, if the one under way is over soon."""
 
     async def drain(self, timeout: float) -> bool:
         """Wait until everything is flushed; False when the time is up first."""
@@ -244,6 +250,7 @@ class Sorter(Batcher[Item, Answer]):
         """The kind and the lines of each batch that is under way, and since when it is."""
         self._free: dict[Hashable, int] = {}
         """How many more batches of each kind may start."""
+        self._alarm: asyncio.TimerHandle | None = None
 
     def _is_enough(self, kind: Hashable) -> bool:
         if not self._busy:
@@ -252,9 +259,27 @@ class Sorter(Batcher[Item, Answer]):
             return False
         if len(self._waiting) >= self._share:
             return True
+        return self._is_held_up()
+
+    def _is_held_up(self) -> bool:
         for _, _, since in self._flying.values():  # the first is the oldest
             return monotonic() - since > SLOW
         return False
+
+    def _wait_a_moment(self) -> None:
+        if self._alarm is None:
+            loop, context = asyncio.get_running_loop(), contextvars.Context()
+            self._alarm = loop.call_later(SLOW, self._look_again, context=context)
+
+    def _look_again(self) -> None:
+        """Nobody else may come whose item would start what waits behind a flush that is held up."""
+        self._alarm = None
+        if not self._waiting or self._abandoned or len(self._busy) >= self._flushers:
+            return
+        if self._is_held_up():
+            self._begin()
+        else:
+            self._wait_a_moment()
 
     def _flights_left(self, kind: Hashable) -> int:
         return self._free.setdefault(kind, self._flights.get(kind, 1))

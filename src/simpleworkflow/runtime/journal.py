@@ -54,6 +54,7 @@ class Journal:
         self.on_room: Callable[[], object] = lambda: None
         """Called whenever entries have been written."""
         self._pending = 0
+        self._abandoned = False
         if meter is not None:
             meter.unwritten = lambda: self._pending
         self._lines: dict[UUID, deque[int]] = {}
@@ -122,7 +123,11 @@ class Journal:
 
     def _try_later(self, entry: Entry, heard: Reply[Outcome]) -> None:
         loop, context = asyncio.get_running_loop(), contextvars.Context()
-        loop.call_later(LOCKED_PAUSE, self._locked.post, entry, heard, context=context)
+        loop.call_later(LOCKED_PAUSE, self._try_again, entry, heard, context=context)
+
+    def _try_again(self, entry: Entry, heard: Reply[Outcome]) -> None:
+        if not self._abandoned:
+            self._locked.post(entry, heard)
 
     def _stand_in_line(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
         """At once, not when callers hear of it: the next batch may hold later entries of the same runs."""
@@ -148,12 +153,17 @@ class Journal:
 
     async def drain(self, timeout: float) -> bool:
         """Flush everything; False when the database did not let us in time."""
-        deadline = asyncio.get_running_loop().time() + timeout
-        for batcher in (self._entries, self._locked):
-            await batcher.drain(max(deadline - asyncio.get_running_loop().time(), 0.0))
-        return self._pending == 0
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            for batcher in (self._entries, self._locked):
+                await batcher.drain(deadline - loop.time())
+            if not self._pending or loop.time() >= deadline:
+                return self._pending == 0
+            await asyncio.sleep(min(LOCKED_PAUSE, deadline - loop.time()))  # some met a locked row, and come again
 
     def abandon(self) -> None:
+        self._abandoned = True
         for batcher in (self._entries, self._locked):
             batcher.abandon()
 

@@ -9,7 +9,7 @@ A claimed run leaves a dead entry at the head of its lane's index until the data
 starts where the last one stopped instead of walking over them all; once a second, and whenever a claim comes back
 short, it starts from the beginning, for the sake of rows that were locked or not yet committed when it passed. While
 somebody holds an old snapshot nothing is cleaned up, and such a walk, like the look for lanes, takes ever longer: then
-it is made less often, so that it never takes more than a small part of the time.
+it is made less often, so that under load it takes a small part of the time only.
 """
 
 from __future__ import annotations

@@ -154,12 +154,16 @@ class Intake:
             taken: list[Lease] = []
             if 0 < free < self._settings.concurrency // 10 and not self._looks_on:
                 await asyncio.sleep(GATHER)
+                if self._stopping:
+                    return
                 free = self._free()
+            took = 0.0
             if free > 0:
                 sent = self._holdings.claiming_since = monotonic()
                 taken = await self._claim_until_stopped(free)
                 self._receive(taken, sent)
                 self._holdings.claiming_since = None
+                took = monotonic() - sent
                 if taken:
                     self._looks.happened()
             elif self._meter is not None and not self._lacks_room:
@@ -169,12 +173,13 @@ class Intake:
                 await asyncio.sleep(0)  # and if it has ended by then, its end is sent before the next question
                 continue
             if len(taken) < free or free <= 0:
-                self._is_woken = await pause_unless(self._wake, self._pause(free > 0))
+                self._is_woken = await pause_unless(self._wake, self._pause(free > 0, took))
 
-    def _pause(self, has_room: bool) -> float:
-        """Until the next look, if nothing calls for one before."""
-        poll = self._looks.pause(self._settings.poll_every) if has_room else self._settings.poll_every
-        return min(poll, self._claimer.next_due + CLAIM_SLACK)
+    def _pause(self, has_room: bool, took: float) -> float:
+        """Until the next look, if nothing calls for one before; room that comes up does."""
+        if not has_room:
+            return self._settings.poll_every
+        return min(self._looks.pause(self._settings.poll_every, took), self._claimer.next_due + CLAIM_SLACK)
 
     def _free(self) -> int:
         """How many runs may be claimed now."""
@@ -315,6 +320,7 @@ class Intake:
         """How much to ask for the next time."""
         if trouble is not None:
             self._looks.failed()
+            self._claimer.next_due = float("inf")
             self._pace = None
             self._most = max(self._most // 2, 1)
         elif taken:

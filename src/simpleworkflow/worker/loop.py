@@ -14,8 +14,16 @@ log = logging.getLogger("simpleworkflow.worker")
 LONGEST_PAUSE = 5.0
 
 
-async def forever(name: str, every: float, body: Callable[[], Awaitable[object]], stopping: asyncio.Event) -> None:
-    """Run the body now and then every so many seconds, a little jittered so that processes do not march in step."""
+async def forever(
+    name: str,
+    every: float,
+    body: Callable[[], Awaitable[object]],
+    stopping: asyncio.Event,
+    *,
+    longest: float = LONGEST_PAUSE,
+) -> None:
+    """Run the body now and then every so many seconds, a little jittered so that processes do not march in step. In
+    trouble the pause grows to `longest`."""
     troubles = 0
     while not stopping.is_set():
         try:
@@ -28,7 +36,7 @@ async def forever(name: str, every: float, body: Callable[[], Awaitable[object]]
         except Exception:
             troubles += 1
             log.exception("%s went wrong and will be tried again", name)
-        pause = min(every * 2**troubles, max(every, LONGEST_PAUSE)) if troubles else every
+        pause = min(every * 2**troubles, max(every, longest)) if troubles else every
         await pause_unless(stopping, pause * random.uniform(0.8, 1.0))
 
 

@@ -54,7 +54,8 @@ class Renewer(threading.Thread):
         self._timeout = max(every * 2, 1.0)
         self._tell = tell
         self._loop = asyncio.new_event_loop()
-        self._strangers: set[tuple[UUID, int]] = set()
+        self._strangers: dict[tuple[UUID, int], float] = {}
+        """What is leased to us and not known here, and since when that has been seen."""
         self._look = asyncio.Event()
         self._stopping = asyncio.Event()
         self._withdrawing = asyncio.Event()
@@ -88,7 +89,7 @@ class Renewer(threading.Thread):
 
     async def _work(self) -> None:
         roles = [
-            forever("renewal", self._every, self._renew, self._stopping),
+            forever("renewal", self._every, self._renew, self._stopping, longest=self._every),
             forever("announcement", ANNOUNCE_EVERY, self._announce, self._stopping),
             forever("reconciliation", self._every * 2, self._reconcile, self._stopping),
             self._watch(),
@@ -156,14 +157,16 @@ class Renewer(threading.Thread):
             log.debug("could not withdraw: %s", error)  # the next announcement says so too
 
     async def _reconcile(self) -> None:
-        """Hand back what a claim with a lost answer left leased to us: seen twice, and never known here."""
-        if self._holdings.claiming_since is not None:
-            self._strangers = set()
-            return
-        leased = set(await self._ledger.run(leases.leased_by(self._identity.id)))
-        unknown = {(run_id, epoch) for run_id, epoch in leased if run_id not in self._holdings}
-        orphans = unknown & self._strangers
-        self._strangers = unknown - orphans
+        """Hand back what a claim with a lost answer left leased to us. The claim under way may explain a stranger, but
+        none that was seen before it began."""
+        leased = await self._ledger.run(leases.leased_by(self._identity.id))
+        under_way = self._holdings.claiming_since  # asked first: what it brings is known here before it is over
+        unknown = [one for one in leased if one[0] not in self._holdings]
+        orphans = [one for one in unknown if one in self._strangers]
+        if under_way is not None:
+            orphans = [one for one in orphans if self._strangers[one] < under_way]
+        now = monotonic()
+        self._strangers = {one: self._strangers.get(one, now) for one in unknown}
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
             await self._ledger.run(leases.settle([moves.release_stranger(*one) for one in orphans]))

@@ -17,6 +17,7 @@ Dangers, and what is done about them:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 from collections.abc import Callable
@@ -276,19 +277,22 @@ class PostgresDriver:
             self._idle.append(connection)
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """One session of its own, checked every few seconds; after a gap everyone is told to look."""
+        """One session of its own. Its end is heard of at once, or found by a check every few seconds where nobody says
+        so; after a gap everyone is told to look."""
         if self._url.pgbouncer:
             await asyncio.Event().wait()
         pause = 0.1
         while True:
             connection = None
             try:
-                connection = await self._connect()
+                connection, ended = await self._connect(), asyncio.Event()
+                connection.add_termination_listener(lambda _, ended=ended: ended.set())
                 await connection.add_listener(self._channel, lambda *news: heard(str(news[3])))
                 heard("changed")
                 pause = 0.1
                 while True:
-                    await asyncio.sleep(LISTEN_CHECK)
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(ended.wait(), LISTEN_CHECK)
                     await connection.fetchval("SELECT 1", timeout=5.0)
             except _TROUBLE:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))

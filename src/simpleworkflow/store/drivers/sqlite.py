@@ -128,17 +128,19 @@ class SqliteDriver:
             while True:
                 try:
                     connection = connection or GATE.through(_connect, self._path, True)
-                    (version,) = GATE.through(connection.execute, "PRAGMA data_version").fetchone()
+                    version = GATE.through(_version, connection)
                 except (sqlite3.Error, StoreUnavailable):
-                    version = None
-                if version != seen:
-                    seen = version
-                    looks.happened()
-                    heard("changed")
+                    seen = None  # whatever is there when it can be seen again is news
+                    looks.failed()
+                else:
+                    if version != seen:
+                        seen = version
+                        looks.happened()
+                        heard("changed")
                 await asyncio.sleep(looks.pause(CHANGE_CHECK))
         finally:
             if connection is not None:
-                connection.close()
+                GATE.through(connection.close)
 
     async def close(self) -> None:
         if not self._closed:
@@ -349,6 +351,12 @@ def _connect(path: str, read_only: bool) -> sqlite3.Connection:
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Of what others have committed. The fetch ends its transaction: a fork in between would take that along."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
 
 
 def split_statements(script: str) -> list[str]:
