@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +24,10 @@ from support.ledger import Raw
 from support.waiting import until
 
 import simpleworkflow as swf
+from simpleworkflow.cli import bench as bench_command
 from simpleworkflow.cli import bench_measures, bench_place
 from simpleworkflow.cli.bench_measures import Plan, percentile
+from simpleworkflow.cli.opened import run_in_a_loop, stopped_by_sigterm
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations.benchmark import drop_schema
 
@@ -123,11 +127,15 @@ def test_what_is_kept_is_named_and_can_be_looked_at(url: str, backend: str, left
     app.sync.close()
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    ("stop", "before"),
+    [(signal.SIGTERM, ""), (signal.SIGINT, ""), (signal.SIGTERM, "trap '' INT; ")],
+    ids=["SIGTERM", "Ctrl-C", "SIGTERM in the background"],
+)
 def test_an_interrupted_benchmark_leaves_nothing_behind(
-    url: str, stop: signal.Signals, leftovers: Callable[[], list[str]]
+    url: str, stop: signal.Signals, before: str, leftovers: Callable[[], list[str]]
 ) -> None:
-    command = [*COMMAND, "--url", url, "--runs", "200000"]
+    command = ["sh", "-c", before + 'exec "$@"', "sh", *COMMAND, "--url", url, "--runs", "200000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     try:
         until(lambda: leftovers() or process.poll() is not None, "the benchmark has its place", 30)
@@ -256,3 +264,77 @@ def test_what_went_wrong_first_is_not_forgotten_over_what_stays_behind(
         bench_place.place_at(str(tmp_path / "x.db"), keep=False),
     ):
         raise trouble
+
+
+def test_a_polite_stop_cancels_a_running_loop_also_where_nobody_hears_ctrl_c() -> None:
+    """To raise in the signal's handler breaks into whatever is running: a driver's C code, at worst."""
+    heard: list[type[BaseException]] = []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.Event().wait()
+        except BaseException as error:
+            heard.append(type(error))
+            raise
+
+    handlers = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)]
+    try:
+        with pytest.raises(KeyboardInterrupt), stopped_by_sigterm():
+            run_in_a_loop(work)
+        assert signal.getsignal(signal.SIGTERM) == handlers[1]
+    finally:
+        signal.signal(signal.SIGINT, handlers[0])
+    assert heard == [asyncio.CancelledError]
+
+
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    done = bench(*SMALL, "--url", str(tmp_path))
+    assert done.returncode == 2
+    assert f"{tmp_path} is a folder" in done.stderr
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}.bench*")) == []
+
+
+def test_a_file_that_never_came_to_be_is_nothing_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("read-only")
+
+    def unable(_: object) -> None:
+        raise swf.StoreError("unable to open database file")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(bench_place.Place, "create", unable)
+    with (
+        pytest.raises(swf.StoreError, match=r"^unable to open database file$"),
+        bench_place.place_at(str(tmp_path / "x.db"), keep=False),
+    ):
+        pass
+
+
+def test_what_is_kept_is_named_also_when_the_measures_fail(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(*_: object) -> None:
+        raise swf.StoreError("the disk is full")
+
+    monkeypatch.setattr(bench_command, "_take", fails)
+    with pytest.raises(SystemExit):
+        bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=True)
+    assert re.search(r"the disk is full; (schema|file) \S+ is kept", capsys.readouterr().err)
+
+
+def test_trouble_on_the_way_is_told_with_the_figures(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take = bench_command._take
+
+    async def troubled(*args: Any) -> Any:
+        for _ in range(9):
+            logging.getLogger("simpleworkflow.worker").warning("nothing can be claimed: [away] %s", "for a while")
+        return await take(*args)
+
+    monkeypatch.setattr(bench_command, "_take", troubled)
+    bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=False)
+    assert json.loads(capsys.readouterr().out)["troubles"] == ["nothing can be claimed: [away] for a while"] * 3
+    bench_command.run_bench(url, runs=50, steps=1, as_json=False, keep=False)
+    assert "nothing can be claimed: [away] for a while" in " ".join(capsys.readouterr().out.split())

@@ -64,6 +64,12 @@ def test_a_schema_that_would_need_quotes_is_refused(schema: str) -> None:
         parse_url("postgresql://h/d", schema=schema)
 
 
+@pytest.mark.parametrize("value", ["ture", "maybe", "", "2"])
+def test_a_switch_that_is_neither_yes_nor_no_is_refused(value: str) -> None:
+    with pytest.raises(InvalidURL, match="pgbouncer=true"):
+        parse_url(f"postgresql://h/d?pgbouncer={value}")
+
+
 SECRETS = [
     "postgresql://user:s3cret@host/db",
     "postgresql://user:s3cret@host:5432/db?sslmode=require",

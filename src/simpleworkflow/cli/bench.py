@@ -8,13 +8,14 @@ until it loses power. Real work on the same server shares the disk and the proce
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console
@@ -22,11 +23,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..config import default_url
+from ..model.errors import SimpleWorkflowError
 from ..store.operations.health import durability, unsafe
+from ..store.url import mask_text
 from .bench_measures import Amount, Figure, Latency, Measures, Plan, Rate, Told
 from .bench_place import Place, place_at
-from .common import fail, json_option, url_option
+from .common import fail, json_option, safe, url_option
 from .opened import run_in_a_loop, stopped_by_sigterm
+
+MOST_TROUBLES = 3
 
 
 @click.command()
@@ -47,20 +52,24 @@ def bench(url: str | None, runs: int, steps: int, as_json: bool, keep: bool) -> 
 
 def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bool) -> None:
     plan = Plan(runs, steps)
-    left = "nothing is left behind"
+    kept = ""
     try:
         with stopped_by_sigterm(), place_at(url or default_url(), keep=keep) as place:
             if keep:
-                left = f"{place.kind} {place.name} is kept"
-            with _progress(show=not as_json) as told:
+                kept = f"{place.kind} {place.name} is kept"
+            with _progress(show=not as_json) as told, Troubles() as troubles:
                 settings, figures = run_in_a_loop(partial(_take, place, plan, told))
-            report = Report(place, plan, settings, figures, keep)
+            report = Report(place, plan, settings, figures, keep, troubles.told)
             if as_json:
                 click.echo(json.dumps(report.as_json()))
             else:
                 report.show()
     except KeyboardInterrupt:
-        fail(f"interrupted; {left}")
+        fail(f"interrupted; {kept or 'nothing is left behind'}")
+    except SimpleWorkflowError as error:
+        if not kept:
+            raise
+        fail(f"{error}; {kept}")
 
 
 async def _take(place: Place, plan: Plan, told: Told) -> tuple[dict[str, str], list[Figure]]:
@@ -82,8 +91,36 @@ def _progress(*, show: bool) -> Iterator[Told]:
         yield told
 
 
+class Troubles(logging.Handler):
+    """What our own log has to complain of meanwhile: a rate that contains an outage is no measure."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.told) < MOST_TROUBLES:
+            self.told.append(mask_text(record.getMessage()))
+
+    def __enter__(self) -> Self:
+        logging.getLogger("simpleworkflow").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("simpleworkflow").removeHandler(self)
+
+
 class Report:
-    def __init__(self, place: Place, plan: Plan, settings: dict[str, str], figures: list[Figure], keep: bool) -> None:
+    def __init__(
+        self,
+        place: Place,
+        plan: Plan,
+        settings: dict[str, str],
+        figures: list[Figure],
+        keep: bool,
+        troubles: Sequence[str] = (),
+    ) -> None:
+        self._troubles = list(troubles)
         self._place = place
         self._plan = plan
         self._settings = settings
@@ -99,6 +136,7 @@ class Report:
             "place": {"kind": self._place.kind, "name": self._place.name, "kept": self._keep},
             "settings": self._settings,
             "unsafe": self._unsafe(),
+            "troubles": self._troubles,
             "runs": self._plan.runs,
             "steps": self._plan.steps,
             "figures": {figure.key: figure.as_json() for figure in self._figures},
@@ -124,6 +162,10 @@ class Report:
         for name in self._unsafe():
             console.print(
                 f"{name} is {self._settings[name]}: a loss of power may take accepted runs along", style="red"
+            )
+        for trouble in self._troubles:
+            console.print(
+                f"there was trouble, and the figures are the worse for it: {safe(trouble)}", style="red", markup=False
             )
         if self._keep:
             console.print(f"kept: {self._place.kind} {self._place.name}", soft_wrap=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..app import App
-from ..model.errors import SimpleWorkflowError, StoreError, StoreUnavailable
+from ..model.errors import InvalidURL, SimpleWorkflowError, StoreError, StoreUnavailable
 from ..store import open_ledger
 from ..store.operations.benchmark import SCHEMA_PREFIX, drop_schema
 from ..store.url import MEMORY, DatabaseURL, parse_url
@@ -69,8 +69,9 @@ class Place:
                 asyncio.run(_drop(self.url, self.name))
             self.app.sync.close()
             if not self.is_postgres and self.url.target != MEMORY:
-                for suffix in BESIDES:
-                    Path(self.name + suffix).unlink(missing_ok=True)
+                for file in (Path(self.name + suffix) for suffix in BESIDES):
+                    if file.exists():  # where nothing may be written, not even what is not there can be removed
+                        file.unlink()
         except (SimpleWorkflowError, OSError) as error:
             before = "" if after is None else f"{str(after) or 'interrupted'}; and "
             told = f"{before}the {self.kind} {self.name} could not be removed; please do that ({error})"
@@ -95,6 +96,8 @@ def choose(url: str) -> Place:
     if parsed.target == MEMORY:
         return Place(App(url), parsed, MEMORY)
     file = Path(parsed.target)
+    if file.is_dir():
+        raise InvalidURL(f"{file} is a folder; name a file in it")
     beside = str(file.with_name(f"{file.name}.bench-{token}"))
     return Place(App(beside), parsed, beside)
 

@@ -85,6 +85,11 @@ def url_option(command: F) -> F:
     )(command)
 
 
+def log_level_option(command: F) -> F:
+    levels = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
+    return click.option("--log-level", default="INFO", show_default=True, type=levels)(command)
+
+
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(command)
 

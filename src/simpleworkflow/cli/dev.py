@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from .common import check_duration, check_url, json_option
+from .common import check_duration, check_url, json_option, log_level_option
 
 
 @click.command()
@@ -22,9 +22,7 @@ from .common import check_duration, check_url, json_option
     callback=check_duration,
     help="How long running code may go on after a change, before it is handed to the new code.",
 )
-@click.option(
-    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
-)
+@log_level_option
 @json_option
 def dev(target: str, url: str | None, drain: str, log_level: str, as_json: bool) -> None:
     """Run a worker that reloads when the code changes, and watch its runs.

@@ -19,7 +19,7 @@ from ..model.records import FeedLine
 from ..model.states import EventType
 from .common import json_option, say_json, url_option
 from .history import event_json
-from .opened import opened, stopped_by_sigterm
+from .opened import opened, run_in_a_loop, stopped_by_sigterm
 from .reading import Instant, Interval, check_prefix
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def events(
         feed = Feed(app, since, prefix, event)
         try:
             with stopped_by_sigterm():
-                asyncio.run(_print(feed, interval if follow else None, as_json))
+                run_in_a_loop(lambda: _print(feed, interval if follow else None, as_json))
         except KeyboardInterrupt:
             pass  # how one stops following
 

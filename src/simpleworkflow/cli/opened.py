@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .common import open_app
@@ -30,14 +29,11 @@ def opened(url: str | None) -> Iterator[App]:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """A polite stop ends like Ctrl-C: a live screen gives the terminal back as it was, and what was made is removed."""
+    """A polite stop ends like Ctrl-C: a live screen gives the terminal back as it was, and what was made is removed.
+    Whatever runs an event loop inside this must do so by `run_in_a_loop`."""
 
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        if not callable(on_ctrl_c):  # a job in the background has none
-            raise KeyboardInterrupt
-        # A running event loop cancels its task. To raise here would break into a driver's C code, and may break it.
-        on_ctrl_c(signal.SIGINT, frame)
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -47,13 +43,31 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 
 def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """asyncio.run for commands that a signal interrupts: half an event loop could not be closed, and would complain."""
+    """asyncio.run for commands that a signal interrupts. To raise in the middle of a loop would break into a driver's C
+    code, and did break it: the task is cancelled instead, as asyncio does at Ctrl-C where that is not ignored. And half
+    an event loop could not be closed, and would complain."""
     import asyncio  # here: most commands need none, and start without it
 
+    tasks: list[asyncio.Task[Any]] = []
+
+    def cancel(*_: object) -> None:
+        if not tasks[0].done():
+            tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)
+
+    async def stoppable() -> T:
+        if (task := asyncio.current_task()) is not None:
+            tasks.append(task)
+        signal.signal(signal.SIGTERM, cancel)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        return await work()
+
+    before = signal.getsignal(signal.SIGTERM)
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    with asyncio.Runner() as runner:
-        try:
-            runner.get_loop()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        return runner.run(work())
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(stoppable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

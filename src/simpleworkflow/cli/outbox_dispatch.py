@@ -15,7 +15,7 @@ import click
 
 from ..logs import configure
 from ..model.outbox import LANES, Delivery
-from .common import SINK_VARIABLE, check_duration, fail, open_app, url_option
+from .common import SINK_VARIABLE, check_duration, fail, log_level_option, open_app, url_option
 
 if TYPE_CHECKING:
     from ..app import App
@@ -46,9 +46,7 @@ def check_keep(ctx: click.Context, param: click.Parameter, value: str | None) ->
     callback=check_keep,
     help='How long published events stay in the table, or "forever".',
 )
-@click.option(
-    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
-)
+@log_level_option
 def dispatch(url: str | None, sink: str, once: bool, source: str | None, keep: str, log_level: str) -> None:
     """Take events to a sink until SIGTERM or Ctrl-C; any number of these, and workers with --sink, share the work."""
     configure("text", "WARNING" if once else log_level)

@@ -20,7 +20,7 @@ from ..model.errors import StoreUnavailable
 from ..model.records import Count, Pulse
 from ..model.states import TERMINAL, EventType
 from .common import json_option, place_of, say_json, url_option
-from .opened import opened, stopped_by_sigterm
+from .opened import opened, run_in_a_loop, stopped_by_sigterm
 from .reading import Interval
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def top(url: str | None, interval: float, once: bool, limit: int, as_json: bool)
             with stopped_by_sigterm():
                 if not as_json and not once and out.is_terminal:
                     watch = watch_plainly if out.is_dumb_terminal else watch_live
-                    asyncio.run(watch(Looker(app), out, str(place_of(url)), interval, limit))
+                    run_in_a_loop(lambda: watch(Looker(app), out, str(place_of(url)), interval, limit))
                     return
-                snapshot = asyncio.run(_look_once(app, interval))
+                snapshot = run_in_a_loop(lambda: _look_once(app, interval))
         except KeyboardInterrupt:
             return
     if as_json:

@@ -17,7 +17,7 @@ import click
 
 from ..model.states import Status
 from .common import NOT_DONE, fail, json_option, say_json, url_option
-from .opened import opened, stopped_by_sigterm
+from .opened import opened, run_in_a_loop, stopped_by_sigterm
 from .reading import Interval
 from .which import run_id_of
 
@@ -37,7 +37,7 @@ def watch(run: str, url: str | None, interval: float, as_json: bool) -> None:
         run_id = run_id_of(app, run)
         try:
             with stopped_by_sigterm():
-                last = asyncio.run(_watch(app, run_id, interval, as_json))
+                last = run_in_a_loop(lambda: _watch(app, run_id, interval, as_json))
         except KeyboardInterrupt:
             fail(f"stopped watching; run {run_id} goes on")
     if last.status is not Status.SUCCEEDED:

@@ -19,7 +19,7 @@ from ..app import App
 from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import SINK_VARIABLE, UNCLEAN, check_duration, check_prefixes, check_url
+from .common import SINK_VARIABLE, UNCLEAN, check_duration, check_prefixes, check_url, log_level_option
 from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -57,9 +57,7 @@ log = logging.getLogger("simpleworkflow.cli")
 )
 @click.option("--no-schedules", is_flag=True, help="Neither write down the App's schedules nor start slots of any.")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
-@click.option(
-    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
-)
+@log_level_option
 @click.option(
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="json: one per line."
 )

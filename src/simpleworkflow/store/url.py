@@ -32,7 +32,7 @@ _PAIR = re.compile(
     r"""((?<!\w)\w*(?:password|passwd)["']?\s*[=:]\s*)(?:(["'])(?:\\.|(?!\2)[^\\\n])*\2|["']?[^\s&"',;]+)""",
     re.IGNORECASE,
 )
-_TRUE = {"1", "true", "yes", "on"}
+_SWITCH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,13 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
+def _switched(key: str, value: str) -> bool:
+    """A typing error must not pass for a no."""
+    if (found := _SWITCH.get(value.lower())) is None:
+        raise InvalidURL(f"?{key}={value} is neither yes nor no; write ?{key}=true or ?{key}=false")
+    return found
+
+
 def _postgres(url: str, schema: str | None) -> DatabaseURL:
     parts = _split(url)
     chosen, pgbouncer, kept = schema, False, []
@@ -128,7 +135,7 @@ def _postgres(url: str, schema: str | None) -> DatabaseURL:
         if key in {"schema", "search_path"}:
             chosen = chosen or value.split(",")[0].strip()
         elif key == "pgbouncer":
-            pgbouncer = value.lower() in _TRUE
+            pgbouncer = _switched(key, value)
         else:
             kept.append((key, value))
     chosen = chosen or "workflow"
