@@ -133,8 +133,12 @@ class Lanes:
         self._serial = itertools.count(1)
         self._free: SimpleQueue[str] = SimpleQueue()
 
-    def clean_run(self) -> list[dict[str, Any]]:
-        """The round trips of a run that nothing happens to."""
+    def clean_run(self, times: int = 3) -> list[dict[str, Any]]:
+        """The round trips of a run that nothing happens to: the fewest of some such runs, since one that a busy machine
+        holds up may need another one, and a fault in that would strike nobody else."""
+        return min((self._clean_run() for _ in range(times)), key=len)
+
+    def _clean_run(self) -> list[dict[str, Any]]:
         trial, found = self._try(None)
         assert not found, f"even a run without faults breaks promises: {found}\n{logs(trial.folder)}"
         (trips,) = trial.folder.glob("trips-*.log")
