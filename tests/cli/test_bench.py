@@ -338,3 +338,39 @@ def test_trouble_on_the_way_is_told_with_the_figures(
     assert json.loads(capsys.readouterr().out)["troubles"] == ["nothing can be claimed: [away] for a while"] * 3
     bench_command.run_bench(url, runs=50, steps=1, as_json=False, keep=False)
     assert "nothing can be claimed: [away] for a while" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_loop_that_does_not_listen_is_stopped_by_the_second_polite_stop() -> None:
+    async def work() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it went on")
+
+    with pytest.raises(KeyboardInterrupt), stopped_by_sigterm():
+        run_in_a_loop(work)
+
+
+def test_what_was_not_ready_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = bench_place.Place.create
+
+    def interrupted(place: bench_place.Place) -> None:
+        create(place)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_place.Place, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt), bench_place.place_at(str(tmp_path / "x.db"), keep=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trouble_is_told_also_when_there_is_nothing_to_report(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(*_: object) -> None:
+        logging.getLogger("simpleworkflow.worker").warning("nothing can be claimed")
+        raise swf.StoreError("no figure is worth reporting")
+
+    monkeypatch.setattr(bench_command, "_take", fails)
+    with pytest.raises(swf.StoreError):
+        bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=False)
+    assert capsys.readouterr().err == "nothing can be claimed\n"

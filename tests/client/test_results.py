@@ -360,8 +360,10 @@ async def test_news_that_nobody_waits_for_keep_nobody_awake() -> None:
 
 async def test_the_more_wait_the_longer_news_gather() -> None:
     waiters = Waiters(SimpleNamespace(), poll_every=1.0)  # type: ignore[arg-type]
+    waiting, answered = (asyncio.get_running_loop().create_future() for _ in range(2))
+    answered.set_result(None)
     found = []
     for crowd in (1, 100, 1_000, 10_000, 100_000):
-        waiters._waiting = {uuid4(): [] for _ in range(crowd)}
+        waiters._waiting = {uuid4(): [waiting] for _ in range(crowd)} | {uuid4(): [answered] for _ in range(5_000)}
         found.append(waiters._gathering())
     assert found == pytest.approx([0.002, 0.002, 0.02, 0.2, 1.0])

@@ -163,10 +163,21 @@ async def test_what_waits_behind_a_flush_that_is_held_up_goes_without_it_and_nee
     first = under_test.submit(Entry("a", "record", 1))
     await turns()
     second = under_test.submit(Entry("b", "record", 2))
-    await turns()
-    assert len(database.under_way) == 1, "it might have been over in a moment"
     await eventually(lambda: len(database.under_way) == 2, "a flight of its own")
     database.let_go(1)
     assert await second == 2
     database.let_go()
     assert await first == 1
+
+
+async def test_what_must_wait_for_a_flight_of_its_kind_is_not_looked_at_again_and_again() -> None:
+    database = Database()
+    under_test = sorter(database)
+    first = under_test.submit(Entry("a", "end", 1))
+    await turns()
+    second = under_test.submit(Entry("b", "end", 2))
+    assert under_test._alarm is None
+    while database.under_way:
+        database.let_go()
+        await turns()
+    assert await asyncio.gather(first, second) == [1, 2]

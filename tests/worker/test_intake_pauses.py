@@ -106,7 +106,7 @@ async def test_looks_that_take_long_are_made_less_often(pauses: list[float]) -> 
 async def test_right_after_work_looks_that_cost_nothing_are_made_often(pauses: list[float]) -> None:
     under_test = intake_of(MadeUp(), free=100)
     under_test.look(after_work=True)
-    assert (await pauses_of(under_test, pauses))[0] == pytest.approx(intake.SOONEST, abs=0.01)
+    assert min(await pauses_of(under_test, pauses, 10)) < 0.1
 
 
 async def test_an_intake_without_room_does_not_turn_for_runs_that_are_due_soon(pauses: list[float]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow import pace
 from simpleworkflow.client.waiting import Waiters
 from simpleworkflow.pace import Pace
 from simpleworkflow.store import Ledger
@@ -81,6 +82,7 @@ async def test_a_worker_looks_ever_less_often_and_no_less_than_it_was_told(
 ) -> None:
     app, pauses = swf.App(url, settings=swf.Settings(poll_every=0.2)), []
     real = intake.pause_unless
+    monkeypatch.setattr(pace, "REST", 0)  # what a look takes on a busy machine is another matter
 
     async def seen(event: asyncio.Event, seconds: float) -> bool:
         pauses.append(seconds)

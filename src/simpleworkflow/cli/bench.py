@@ -100,14 +100,20 @@ class Troubles(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(self.told) < MOST_TROUBLES:
-            self.told.append(mask_text(record.getMessage()))
+            try:
+                self.told.append(mask_text(record.getMessage()))
+            except Exception:
+                self.handleError(record)
 
     def __enter__(self) -> Self:
         logging.getLogger("simpleworkflow").addHandler(self)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         logging.getLogger("simpleworkflow").removeHandler(self)
+        if kind is not None and issubclass(kind, Exception):  # there will be no report to tell them
+            for trouble in self.told:
+                click.echo(safe(trouble), err=True)
 
 
 class Report:

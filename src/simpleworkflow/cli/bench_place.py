@@ -105,7 +105,7 @@ def choose(url: str) -> Place:
 @contextmanager
 def place_at(url: str, *, keep: bool) -> Iterator[Place]:
     place = choose(url)
-    is_made = True  # an interruption may come after the commit
+    is_made, is_ready = True, False  # an interruption may come after the commit
     trouble: BaseException | None = None
     try:
         try:
@@ -113,13 +113,14 @@ def place_at(url: str, *, keep: bool) -> Iterator[Place]:
         except SimpleWorkflowError:
             is_made = not place.is_postgres  # a schema is made whole or not at all; a file may be there, empty
             raise
+        is_ready = True
         yield place
     except BaseException as error:
         trouble = error
         raise
     finally:
         with _undisturbed():
-            if is_made and not keep:
+            if is_made and not (keep and is_ready):
                 place.remove(after=trouble)
             else:
                 place.app.sync.close()

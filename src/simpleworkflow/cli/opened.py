@@ -48,24 +48,33 @@ def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     an event loop could not be closed, and would complain."""
     import asyncio  # here: most commands need none, and start without it
 
-    tasks: list[asyncio.Task[Any]] = []
+    running: list[asyncio.Task[Any]] = []
+    asked = 0
 
-    def cancel(*_: object) -> None:
-        if not tasks[0].done():
-            tasks[0].get_loop().call_soon_threadsafe(tasks[0].cancel)
+    def stop(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt  # it does not listen: blocked by a pipe that nobody reads, say
+        if running and not running[0].done():
+            running[0].get_loop().call_soon_threadsafe(running[0].cancel)
 
     async def stoppable() -> T:
         if (task := asyncio.current_task()) is not None:
-            tasks.append(task)
-        signal.signal(signal.SIGTERM, cancel)
+            running.append(task)
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        if asked:
+            raise asyncio.CancelledError
         return await work()
 
-    before = signal.getsignal(signal.SIGTERM)
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.signal(signal.SIGTERM, stop)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with asyncio.Runner() as runner:
-            return runner.run(stoppable())
+            done = runner.run(stoppable())
+        if asked:
+            raise KeyboardInterrupt  # while the loop was being closed
+        return done
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:

@@ -72,16 +72,18 @@ class Waiters:
                     self._looks.failed()
                     log.exception("looking for results went wrong and will be tried again")
             took = monotonic() - began
-            await asyncio.sleep(self._gathering())
+            gathering = self._gathering()
+            await asyncio.sleep(gathering)
             try:
-                async with asyncio.timeout(self._looks.pause(self._poll_every, took)):
+                async with asyncio.timeout(max(self._looks.pause(self._poll_every, took) - gathering, 0.0)):
                     await self._news.wait()
             except TimeoutError:
                 pass
 
     def _gathering(self) -> float:
-        """Seconds in which news may gather after a look."""
-        return min(PAUSE * max(len(self._waiting) / CROWD, 1.0), self._poll_every)
+        """Seconds in which news may gather after a look, for those whom it has not answered."""
+        still = sum(not all(future.done() for future in futures) for futures in self._waiting.values())
+        return min(PAUSE * max(still / CROWD, 1.0), self._poll_every)
 
     async def _look(self) -> None:
         """Answers those who waited when it began: a run may have been reopened before the others came."""

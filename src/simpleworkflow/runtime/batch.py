@@ -101,7 +101,7 @@ class Batcher(Generic[Item, Answer]):
             if self._is_enough(kind):
                 self._begin()
             else:
-                self._wait_a_moment()
+                self._wait_a_moment(kind)
 
     def _begin(self) -> None:
         # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
@@ -125,7 +125,7 @@ class Batcher(Generic[Item, Answer]):
         """Whether one more item of this kind makes what is waiting worth a flush beside those under way."""
         return not self._busy
 
-    def _wait_a_moment(self) -> None:
+    def _wait_a_moment(self, kind: Hashable) -> None:
         """What is waiting may share the next flush, if the one under way is over soon."""
 
     async def drain(self, timeout: float) -> bool:
@@ -266,20 +266,23 @@ class Sorter(Batcher[Item, Answer]):
             return monotonic() - since > SLOW
         return False
 
-    def _wait_a_moment(self) -> None:
-        if self._alarm is None:
+    def _wait_a_moment(self, kind: Hashable) -> None:
+        if self._alarm is None and self._flights_left(kind):
             loop, context = asyncio.get_running_loop(), contextvars.Context()
             self._alarm = loop.call_later(SLOW, self._look_again, context=context)
 
     def _look_again(self) -> None:
         """Nobody else may come whose item would start what waits behind a flush that is held up."""
         self._alarm = None
-        if not self._waiting or self._abandoned or len(self._busy) >= self._flushers:
+        if self._abandoned or len(self._busy) >= self._flushers:
             return
-        if self._is_held_up():
+        ready = next((kind for _, _, kind in self._waiting if self._flights_left(kind)), self)
+        if ready is self:
+            return  # each of them waits for a flight of its own kind to land
+        if self._is_held_up() or not self._busy:
             self._begin()
         else:
-            self._wait_a_moment()
+            self._wait_a_moment(ready)
 
     def _flights_left(self, kind: Hashable) -> int:
         return self._free.setdefault(kind, self._flights.get(kind, 1))

@@ -12,6 +12,8 @@ from ..model.errors import StoreUnavailable
 log = logging.getLogger("simpleworkflow.worker")
 
 LONGEST_PAUSE = 5.0
+DOUBLINGS = 20
+"""Of a pause, at most: after a thousand a number is too large for the clock, and an outage may last."""
 
 
 async def forever(
@@ -36,7 +38,7 @@ async def forever(
         except Exception:
             troubles += 1
             log.exception("%s went wrong and will be tried again", name)
-        pause = min(every * 2**troubles, max(every, longest)) if troubles else every
+        pause = min(every * 2 ** min(troubles, DOUBLINGS), max(every, longest)) if troubles else every
         await pause_unless(stopping, pause * random.uniform(0.8, 1.0))
 
 

@@ -289,11 +289,12 @@ class PostgresDriver:
                 connection.add_termination_listener(lambda _, ended=ended: ended.set())
                 await connection.add_listener(self._channel, lambda *news: heard(str(news[3])))
                 heard("changed")
-                pause = 0.1
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(ended.wait(), LISTEN_CHECK)
+                        async with asyncio.timeout(LISTEN_CHECK):
+                            await ended.wait()
                     await connection.fetchval("SELECT 1", timeout=5.0)
+                    pause = 0.1
             except _TROUBLE:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)

@@ -229,7 +229,7 @@ class _Engine:
         only_looked = self._connections and self.path != MEMORY and not self._has_written
         with keeping_the_log(self.path) if only_looked else nullcontext():
             for connection in self._connections:
-                connection.close()
+                GATE.through(connection.close)
         self._connections.clear()
 
     # Everything below runs in the writer thread or a reader thread.
