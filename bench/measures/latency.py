@@ -30,7 +30,7 @@ ROUNDS = 3
 WITH_RESULTS = ("absurd", "dbos")
 PEERS = ("pgqrs", "pgqueuer", "procrastinate", "absurd", "dbos")
 QUICK_PEERS = ("pgqrs", "pgqueuer")
-SITTINGS, QUICK_SITTINGS = 9, 3
+SITTINGS, QUICK_SITTINGS = 7, 3
 TURNS, QUICK_TURNS = 20, 3
 CEILING = Bar(at_most=1.1)
 
