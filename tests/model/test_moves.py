@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from simpleworkflow.model import moves
-from simpleworkflow.model.moves import MOVES, Ending, Needs
-from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status
+from simpleworkflow.model.moves import MOVES, Ending, Needs, Record, Result
+from simpleworkflow.model.states import CLAIMABLE, OPEN, TERMINAL, Status, StepKind, StepStatus
 
 
-def lease(parent: UUID | None = None, deadline_in: float | None = None) -> SimpleNamespace:
-    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent, deadline_in=deadline_in)
+def lease(parent: UUID | None = None, deadline_in: float | None = None, crashes: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(id=UUID(int=1), epoch=7, parent_id=parent, deadline_in=deadline_in, crashes=crashes)
 
 
 ENDINGS = {
@@ -116,3 +117,35 @@ def test_a_claim_that_comes_to_nothing_takes_its_own_deadline_with_it_and_no_oth
     assert not moves.hand_back(lease(deadline_in=as_told), timeout, delay=1.0).anew, "nothing else would end it"
     assert not moves.release(lease(deadline_in=as_told), elapsed=timeout).anew
     assert not moves.release_stranger(UUID(int=1), 7).anew
+
+
+RESULT = moves.remember(lease(), "charge#0", 0, 1.5, "[1]", "2")
+
+
+def test_the_usual_record_is_a_record_of_which_only_its_own_part_is_stored() -> None:
+    whole = Record(
+        UUID(int=1), 7, "charge#0", StepKind.STEP, StepStatus.SUCCEEDED, elapsed=1.5, input="[1]", output="2"
+    )
+    assert type(RESULT) is Result
+    assert [getattr(RESULT, one.name) for one in fields(Record)] == [getattr(whole, one.name) for one in fields(Record)]
+    assert RESULT.is_plain
+    assert RESULT.is_first_success
+    for one in fields(Record):
+        if one.name not in {"run_id", "epoch", "step_id", "elapsed", "input", "output"}:
+            with pytest.raises(AttributeError):
+                setattr(RESULT, one.name, "what a usual record cannot have")
+
+
+def test_a_record_that_takes_others_along_is_not_the_usual_one() -> None:
+    first = moves.taking_along(RESULT, (RESULT,))
+    both = moves.taking_along(first, (first,))
+    assert (type(both), both.also, both.is_plain) == (Record, (RESULT, first), False)
+    others = [one.name for one in fields(Record) if one.name != "also"]
+    assert [getattr(both, name) for name in others] == [getattr(RESULT, name) for name in others]
+
+
+def test_a_later_attempt_and_a_run_that_crashed_before_leave_more_than_the_usual_record() -> None:
+    later = moves.remember(lease(), "charge#0", 2, 1.5, None, "2")
+    suspect = moves.remember(lease(crashes=1), "charge#0", 0, 1.5, None, "2")
+    assert (type(later), later.attempt, later.is_first_success) == (Record, 2, False)
+    assert (type(suspect), suspect.clears_suspicion, suspect.is_plain) == (Record, True, False)

@@ -23,7 +23,7 @@ When you add a move: add its row here, its statement in store/sql, its performer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -175,6 +175,24 @@ class Record:
         )
 
 
+class Result(Record):
+    """What most records are: a step came to its end at the first attempt, and its row is all there is to write. The
+    rest of a record is the same for all of them, and not stored; `taking_along` makes a full record of one."""
+
+    __slots__ = ()
+
+    kind, status, attempt, due_in, error = _STEP, _STEP_DONE, 0, None, None
+    signal_id, child, emits, told, cancels, also, clears_suspicion = None, None, None, None, (), (), False
+
+    def __init__(self, run_id: UUID, epoch: int, step_id: str, elapsed: float, input: str | None, output: str) -> None:
+        self.run_id = run_id
+        self.epoch = epoch
+        self.step_id = step_id
+        self.elapsed = elapsed
+        self.input = input
+        self.output = output
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """The run gives up its slot until `due_in` seconds from now, or until something wakes it (None)."""
@@ -219,9 +237,17 @@ def succeed(lease: Any, result: str, *, elapsed: float) -> Ending:
 
 def remember(lease: Any, step_id: str, attempt: int, elapsed: float, input: str | None, output: str) -> Record:
     """The usual record: a step has come to its end."""
+    if not attempt and not lease.crashes:
+        return Result(lease.id, lease.epoch, step_id, elapsed, input, output)
     record = Record(lease.id, lease.epoch, step_id, _STEP, _STEP_DONE, attempt, elapsed, None, input, output)
     record.clears_suspicion = lease.crashes > 0
     return record
+
+
+def taking_along(record: Record, others: tuple[Record, ...]) -> Record:
+    """The same record, written with these or not at all."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return Record(**(values | {"also": (*record.also, *others)}))
 
 
 def fail(lease: Any, error: str, last_error: str, *, elapsed: float | None) -> Ending:

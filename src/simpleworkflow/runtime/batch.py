@@ -255,11 +255,11 @@ class Sorter(Batcher[Item, Answer]):
     def _is_enough(self, kind: Hashable) -> bool:
         if not self._busy:
             return True
+        if self._alarm is not None and len(self._waiting) < self._share:
+            return False  # somebody will look again anyway
         if not self._flights_left(kind):
             return False
-        if len(self._waiting) >= self._share:
-            return True
-        return self._is_held_up()
+        return len(self._waiting) >= self._share or self._is_held_up()
 
     def _is_held_up(self) -> bool:
         for _, _, since in self._flying.values():  # the first is the oldest
@@ -292,33 +292,47 @@ class Sorter(Batcher[Item, Answer]):
         stopped: set[Hashable] = set()
         for _, lines, _ in self._flying.values():
             stopped |= lines
-        waiting, line_of, weigh = self._waiting, self._line, self._weigh
-        batch: list[Waiting[Item, Answer]] = []
         passed: list[Waiting[Item, Answer]] = []
-        flown: set[Hashable] = set()
-        chosen, limit, weight = None, 1, 0
-        while waiting and len(batch) < limit:
+        batch = self._first(stopped, passed)
+        if batch:
+            self._fill(batch, stopped, passed)
+        self._waiting.extendleft(reversed(passed))
+        return batch
+
+    def _first(self, stopped: set[Hashable], passed: list[Waiting[Item, Answer]]) -> list[Waiting[Item, Answer]]:
+        while self._waiting:
+            one = self._waiting.popleft()
+            line = self._line(one[0])
+            if self._flights_left(one[2]) and line not in stopped:
+                return [one]
+            stopped.add(line)
+            passed.append(one)
+        return []
+
+    def _fill(
+        self, batch: list[Waiting[Item, Answer]], stopped: set[Hashable], passed: list[Waiting[Item, Answer]]
+    ) -> None:
+        waiting, line_of, weigh = self._waiting, self._line, self._weigh
+        item, _, chosen = batch[0]
+        lines, weight = {line_of(item)}, weigh(item)
+        share = -(-(len(waiting) + 1) // self._flights_left(chosen))
+        room = min(max(share, self._share), int(self._bound)) - 1
+        while waiting and room > 0:
             one = waiting.popleft()
             item, _, kind = one
             line = line_of(item)
-            left = self._flights_left(kind) if not batch else kind == chosen
-            if left and line not in stopped:
+            if kind == chosen and line not in stopped:
                 heavier = weight + weigh(item)
-                if heavier <= MAX_WEIGHT or not batch:
-                    if not batch:
-                        share = -(-(len(waiting) + 1) // left)
-                        chosen, limit = kind, min(max(share, self._share), int(self._bound))
+                if heavier <= MAX_WEIGHT:
                     weight = heavier
+                    room -= 1
                     batch.append(one)
-                    flown.add(line)
+                    lines.add(line)
                     continue
             stopped.add(line)
             passed.append(one)
-        waiting.extendleft(reversed(passed))
-        if batch:
-            self._free[chosen] -= 1
-            self._flying[id(batch)] = chosen, flown, monotonic()
-        return batch
+        self._free[chosen] -= 1
+        self._flying[id(batch)] = chosen, lines, monotonic()
 
     def _landed(self, batch: list[Waiting[Item, Answer]]) -> None:
         kind, _, _ = self._flying.pop(id(batch))

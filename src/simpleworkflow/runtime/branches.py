@@ -43,7 +43,8 @@ class Body:
         self.step_id = step_id
         self.attempt = attempt
         self.is_over = False
-        self.tasks: set[Any] = set()
+        self.tasks: set[Any] | None = None
+        """Those that it has made, once there is one."""
 
 
 class Branch:
@@ -76,7 +77,8 @@ class Branch:
             )
         number = self._uses.get(name, 0)
         self._uses[name] = number + 1
-        return _check_length(f"{self.path}{name}#{number}")
+        step_id = f"{self.path}{name}#{number}"
+        return step_id if len(step_id) <= LONGEST_PLACE else _check_length(step_id)
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned.get(coroutine_name, 0)

@@ -132,7 +132,7 @@ class Execution(Stage):
 
     def stop(self, reason: Stop) -> None:
         """Stop user code; the first reason counts, except that losing the run overrides everything."""
-        if self._ended or self.reason is Stop.LOST or (self.reason is not None and reason is not Stop.LOST):
+        if self.ended or self.reason is Stop.LOST or (self.reason is not None and reason is not Stop.LOST):
             return
         self.reason = reason
         if not self.workflow.is_async and reason is Stop.DEADLINE:
@@ -185,9 +185,9 @@ class Execution(Stage):
 
     def abandon(self) -> None:
         """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
-        if self._span is not None and not self._ended:
+        if self._span is not None and not self.ended:
             self._span.over(None)
-        self._ended = self._abandoned = True
+        self.ended = self._abandoned = True
         if self._root is not None:
             self._root.cancel()
 
@@ -212,7 +212,7 @@ class Execution(Stage):
 
     def _family(self) -> list[asyncio.Future[Any]]:
         """The tasks of the workflow's own code, and those of its step bodies that are under way."""
-        return [*self.tasks, *(task for body in self.bodies for task in body.tasks)]
+        return [*self.tasks, *(task for body in self.bodies for task in body.tasks or ())]
 
     def _beside(self) -> list[asyncio.Future[Any]]:
         """Everything that its code has set going beside itself."""
@@ -258,8 +258,8 @@ class Execution(Stage):
         self._code_over()
 
     def _end(self, ending: Ending | Pause | None) -> None:
-        if not self._ended:
-            self._ended = True
+        if not self.ended:
+            self.ended = True
             if self._span is not None:
                 self._span.over(ending)
             self._on_end(self, ending)

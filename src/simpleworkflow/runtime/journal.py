@@ -27,9 +27,10 @@ from ..model.states import Status
 from ..store import Ledger
 from ..store.operations import leases, steps
 from ..store.operations.steps import Entry
-from .batch import Batcher, Reply, Sorter, Waiting, resolve
+from .batch import Batcher, Reply, Sorter, Waiting, answer_all
 from .hints import Hint, Hinter
 from .meter import Meter
+from .waking import Waker
 
 FLUSHERS = 3
 BATCH = 1000
@@ -55,6 +56,7 @@ class Journal:
         """Called whenever entries have been written."""
         self._pending = 0
         self._abandoned = False
+        self._waker: Waker[Outcome] = Waker()
         if meter is not None:
             meter.unwritten = lambda: self._pending
         self._lines: dict[UUID, deque[int]] = {}
@@ -90,8 +92,8 @@ class Journal:
 
     def write(self, entry: Entry) -> asyncio.Future[Outcome]:
         """The future ends when the entry is durable, or known not to be ours any more."""
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.post(entry, partial(resolve, outcome))
+        outcome = self._waker.sleeper()
+        self.post(entry, outcome.hear)
         return outcome
 
     def post(self, entry: Entry, heard: Reply[Outcome]) -> None:
@@ -104,15 +106,21 @@ class Journal:
             self._entries.post(entry, heard)
 
     def _answer(self, batch: Sequence[Waiting[Entry, Outcome]], outcomes: Sequence[Outcome]) -> None:
-        self._pending -= len(batch) - outcomes.count(Outcome.BUSY)
+        busy = outcomes.count(Outcome.BUSY)
+        self._pending -= len(batch) - busy
+        if busy or self._lines:
+            self._answer_free(batch, outcomes)
+        else:
+            answer_all(batch, outcomes)
+        self.on_room()
+
+    def _answer_free(self, batch: Sequence[Waiting[Entry, Outcome]], outcomes: Sequence[Outcome]) -> None:
         for (entry, heard, _), outcome in zip(batch, outcomes, strict=True):
             if outcome is Outcome.BUSY:
                 self._try_later(entry, heard)
-                continue
-            if self._lines:
+            else:
                 self._leave_line(entry)
-            heard(outcome, None)
-        self.on_room()
+                heard(outcome, None)
 
     def _refuse(self, batch: Sequence[Waiting[Entry, Outcome]], error: Exception) -> None:
         self._pending -= len(batch)
@@ -252,8 +260,8 @@ class Journal:
 
 
 def _weight(entry: Entry) -> int:
-    if isinstance(entry, Pause):
-        return 0
     if isinstance(entry, Record):
         return len(entry.output or "") + len(entry.error or "")
+    if isinstance(entry, Pause):
+        return 0
     return len(entry.result or "") + len(entry.error or "")

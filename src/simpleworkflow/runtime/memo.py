@@ -11,7 +11,6 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
@@ -19,7 +18,7 @@ from uuid import UUID
 from ..model import payload
 from ..model.duration import human
 from ..model.errors import ExecutionStopped, InvalidWorkflow, NonDeterminismError
-from ..model.moves import Outcome, Record
+from ..model.moves import Outcome, Record, taking_along
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, Branch
@@ -58,6 +57,8 @@ class Memo:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.replay = Replay(stage.history.steps)
+        self._has_past = bool(stage.history.steps)
+        """Whether something is on record that this execution has not written itself."""
         self._written: dict[str, Coroutine[Any, Any, Any]] = {}
         """The durable calls that have been written and not begun, by where they will leave their finishing record."""
         self._inner: dict[str, Sequence[Any]] = {}
@@ -80,11 +81,11 @@ class Memo:
         stage, branch = self._stage, BRANCH.get()
         if (
             branch is not None
-            and (branch is stage.trunk or branch.root is stage.trunk)
-            and not branch.unordered
+            and (branch is stage.trunk or (branch.root is stage.trunk and not branch.unordered))
             and IN_STEP.get() is None
             and get_ident() in stage.threads
-            and not stage.is_over
+            and stage.reason is None  # is_over, without the price of a call
+            and not stage.ended
         ):
             return branch
         raise self._why_not(branch)
@@ -153,9 +154,8 @@ class Memo:
         if outcome is not Outcome.DONE:
             stage.lose()
             await self._never()
-        if record.status in FINISHED:
-            if stage.kept:
-                stage.kept.pop(record.step_id, None)
+        if (self._has_past or stage.kept) and record.status in FINISHED:
+            stage.kept.pop(record.step_id, None)
             self.replay.is_new(record.step_id)
 
     async def _never(self) -> None:
@@ -182,7 +182,7 @@ class Memo:
         while (ticket := self._tickets.get(step_id)) is not None and ticket.winner is None:
             decided += ticket.claim(ticket.places[step_id])
             step_id = ticket.step_id
-        return replace(record, also=(*record.also, *decided)) if decided else record
+        return taking_along(record, decided) if decided else record
 
     def _encode(self, value: Any, what: str) -> str:
         return payload.encode(value, limit=self._stage.services.max_payload, what=what)

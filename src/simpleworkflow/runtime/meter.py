@@ -21,7 +21,7 @@ from typing import ParamSpec
 from uuid import UUID
 
 from ..clock import monotonic
-from ..model.moves import Ending, Outcome, Pause, Record
+from ..model.moves import Ending, Outcome, Pause, Record, Result
 from ..model.records import Lease
 from ..model.states import Status, StepKind, StepStatus
 
@@ -171,7 +171,7 @@ class Meter:
                 if outcome is Outcome.LOST and not isinstance(entry, Record):
                     self.lost[lease.type] += 1
             elif isinstance(entry, Record):
-                if entry.is_first_success and not entry.also:
+                if isinstance(entry, Result):
                     done[lease.type].append(entry.elapsed)  # what most of them are
                 else:
                     self._recorded(lease.type, entry)

@@ -72,7 +72,7 @@ class Stage(ABC):
     """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
     limited = 0
     """Step bodies under way that have a timeout."""
-    _ended = False
+    ended = False
     _suspended: tuple[int, list[Wait]] | None = None
     _busy = 0
     _naps = 0
@@ -83,6 +83,7 @@ class Stage(ABC):
     """Waits of this execution that have been put on record."""
     post = Lazily[Post](lambda self: Post(self.lease.wakes, self.history.signals, self.waits))
     bodies = Lazily[set[Body]](lambda self: set())
+    """Step bodies under way that have made tasks of their own."""
     _threads = Lazily[set["asyncio.Future[Any]"]](lambda self: set())
 
     def __init__(self, lease: Lease, history: History, services: Services) -> None:
@@ -102,11 +103,11 @@ class Stage(ABC):
 
     @property
     def is_over(self) -> bool:
-        return self._ended or self.reason is not None
+        return self.ended or self.reason is not None
 
     @property
     def has_ended(self) -> bool:
-        return self._ended and self.reason is None
+        return self.ended and self.reason is None
 
     def is_idle(self, but_for_bodies: bool = False) -> bool:
         """Whether nothing happens here until some time has passed or somebody else does something.
@@ -169,6 +170,12 @@ class Stage(ABC):
         self._threads.add(body)
         body.add_done_callback(self._thread_over)
         return body
+
+    def tasks_of(self, body: Body) -> set[asyncio.Future[Any]]:
+        if body.tasks is None:
+            body.tasks = set()
+            self.bodies.add(body)
+        return body.tasks
 
     def _thread_over(self, thread: asyncio.Future[Any]) -> None:
         self._threads.discard(thread)

@@ -23,7 +23,7 @@ from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body
 from .labels import about
-from .memo import Memo, durable
+from .memo import Memo
 from .step import Call, resolve
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ class Steps(Memo):
         self._stragglers: dict[str, asyncio.Future[Any]] = {}
         """Threads of steps that ran out of time."""
 
-    @durable
     def step(self, first: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        if self._stage.reason is not None:
+            return self.refuse()  # as `durable` does it, without the price of a call
         branch = self._enter()
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
@@ -51,7 +52,8 @@ class Steps(Memo):
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._begin(step_id)
-        known, seen, attempt = self._recorded(step_id, StepKind.STEP), _seen(args, kwargs), 0
+        seen, attempt = _seen(args, kwargs), 0
+        known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
         if known is not None:
             self._compare(step_id, known.input_json, seen)
             if known.status is StepStatus.SUCCEEDED:
@@ -123,7 +125,6 @@ class Steps(Memo):
             await stage.confirm()
         body = Body(stage.lease, call.name, step_id, attempt)
         mark = IN_STEP.set(body)
-        stage.bodies.add(body)
         stage.begin_work()
         try:
             if call.is_simple and tracing.on is None:
@@ -131,7 +132,8 @@ class Steps(Memo):
             return await self._any_body(call, args, kwargs, body)
         finally:
             body.is_over = True
-            stage.bodies.discard(body)
+            if body.tasks is not None:
+                stage.bodies.discard(body)
             stage.end_work()
             IN_STEP.reset(mark)
 

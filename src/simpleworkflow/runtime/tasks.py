@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from ..model.failure import failed_steps
-from .branches import BRANCH, IN_STEP, branch_of_new_task
+from .branches import BRANCH, IN_STEP, Body, branch_of_new_task
 
 log = logging.getLogger("simpleworkflow.tasks")
 
@@ -24,6 +24,9 @@ class Owner(Protocol):
     """Counts births and failures of tasks: tells which of them lived at the same time."""
     escaped: list[tuple[int, int, Exception]]
     """(birth, end, error) of the tasks that failed."""
+
+    def tasks_of(self, body: Body) -> set[asyncio.Future[Any]]:
+        """The tasks of a step body that is under way."""
 
 
 CURRENT: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("simpleworkflow_execution", default=None)
@@ -50,7 +53,7 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
             # A task that is cancelled before its first turn never reaches what it contains, and Python would complain.
             task.add_done_callback(lambda _: coro.close())
         if body is None or not body.is_over:
-            family = owner.tasks if body is None else body.tasks
+            family = owner.tasks if body is None else owner.tasks_of(body)
             family.add(task)
             task.add_done_callback(family.discard)
         return task

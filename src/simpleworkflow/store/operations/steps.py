@@ -17,7 +17,7 @@ from uuid import UUID
 from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, SimpleWorkflowError
-from ...model.moves import Ending, Outcome, Pause, Record
+from ...model.moves import Ending, Outcome, Pause, Record, Result
 from ...model.records import Happening, History, Renewal, Signal, Step
 from ...model.states import EventType, Status, StepKind, StepStatus
 from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
@@ -88,6 +88,8 @@ _RESULT, _SUCCESS = Kind.RESULT, Kind.SUCCESS
 
 
 def kind_of(entry: Entry) -> Kind:
+    if type(entry) is Result:
+        return _RESULT
     if isinstance(entry, Record):
         if not entry.is_plain:
             return Kind.MORE

@@ -1,0 +1,92 @@
+"""Those who wait for one commit are woken together.
+
+A future tells everybody who awaits it by a turn of the loop of their own: a handle is made, queued, and run. Behind a
+commit of fifty steps that is fifty handles, and a worker that does little else pays for them more than for the records
+themselves. A `Sleeper` keeps whoever awaits it apart, and the `Waker` runs all of them in one turn, each in its own
+context, as the loop would have. To tasks a Sleeper is a future like any other: it can be cancelled, and a second one
+who awaits it is told in the usual way.
+
+Danger: whatever somebody raises while being woken must not leave those behind him asleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Sleeper(asyncio.Future[T]):
+    """A future whose first listener is told by the Waker."""
+
+    __slots__ = ("_context", "_listener", "_waker")
+    _waker: Waker[T]
+    _listener: Callable[[Any], object] | None
+    _context: contextvars.Context
+
+    def add_done_callback(
+        self, listener: Callable[[Self], object], /, *, context: contextvars.Context | None = None
+    ) -> None:
+        if self._listener is None and not self.done():
+            self._listener, self._context = listener, context or contextvars.copy_context()
+        else:
+            super().add_done_callback(listener, context=context)
+
+    def remove_done_callback(self, listener: Callable[[Self], object], /) -> int:
+        is_first = self._listener == listener
+        if is_first:
+            self._listener = None
+        return is_first + super().remove_done_callback(listener)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        is_new = super().cancel(msg)
+        if is_new:
+            self._waker.rouse(self)
+        return is_new
+
+    def hear(self, answer: T | None, error: Exception | None) -> None:
+        """The answer, or why there is none; one that nobody waits for any more is left alone."""
+        if self.done():
+            return
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(answer)  # type: ignore[arg-type]  # with no error there is an answer
+        self._waker.rouse(self)
+
+
+class Waker(Generic[T]):
+    def __init__(self) -> None:
+        self._awake: deque[Sleeper[T]] = deque()
+
+    def sleeper(self) -> Sleeper[T]:
+        sleeper: Sleeper[T] = Sleeper(loop=asyncio.get_running_loop())
+        sleeper._waker, sleeper._listener = self, None
+        return sleeper
+
+    def rouse(self, sleeper: Sleeper[T]) -> None:
+        """In the next turn of the loop, with all others who are roused until then."""
+        if not self._awake:
+            sleeper.get_loop().call_soon(self._wake, context=contextvars.Context())
+        self._awake.append(sleeper)
+
+    def _wake(self) -> None:
+        awake, self._awake = self._awake, deque()
+        loop = asyncio.get_running_loop()
+        try:
+            while awake:
+                sleeper = awake.popleft()
+                try:
+                    if sleeper._listener is not None:
+                        sleeper._context.run(sleeper._listener, sleeper)
+                except Exception as error:
+                    loop.call_exception_handler({"message": "somebody who was woken went wrong", "exception": error})
+        finally:
+            if awake:  # what was raised ends the loop; if somebody goes on with it, nobody has been forgotten
+                for sleeper in reversed(awake):
+                    self._awake.appendleft(sleeper)
+                loop.call_soon(self._wake, context=contextvars.Context())
