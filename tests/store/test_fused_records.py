@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from support.ledger import Raw, claim, held_up, leased, offer, record, released, settle
 
+from simpleworkflow.model.errors import StoreError
 from simpleworkflow.model.moves import Outcome, Record
 from simpleworkflow.model.states import StepStatus
 from simpleworkflow.store import Ledger, open_ledger
@@ -63,6 +64,42 @@ async def test_a_result_that_is_on_record_already_stays_and_its_neighbours_are_w
     assert await fused(ledger, first) == [Outcome.DONE]
     assert await fused(ledger, again, new) == [Outcome.DONE, Outcome.DONE]
     assert [(row["step_id"], row["output"]) for row in raw.steps(lease.id)] == [("a#0", 1), ("b#0", 3)]
+
+
+ODD_NAMES = ["plain#0", "a,b#0", "{a}#0", '"a"#0', "a\\b#0", "NULL#0", " a #0", "ä→#0", "#=null#0"]
+
+
+async def test_results_come_back_as_they_were_whatever_their_names_and_texts_look_like(pg: tuple[Ledger, Raw]) -> None:
+    ledger, _ = pg
+    lease = await leased(ledger)
+    texts = [None, '"\\u001f"', "null", '"null"', '[1, "a,b"]', '{"a": "{}"}', '"\\\\"', '""', '"ä\\n"']
+    results = [
+        record(lease, name, input=text, output=texts[-1 - n] or "1")
+        for n, (name, text) in enumerate(zip(ODD_NAMES, texts, strict=True))
+    ]
+    assert await fused(ledger, *results) == [Outcome.DONE] * len(results)
+    history = (await ledger.run(steps.load([lease.id])))[lease.id]
+    found = {step.step_id: (step.input_json, step.output_json) for step in history.steps.values()}
+    assert found == {one.step_id: (one.input, one.output) for one in results}
+
+
+@pytest.mark.parametrize("where", ["step_id", "input", "output"])
+async def test_a_text_that_holds_the_separator_of_texts_is_nobody_elses(pg: tuple[Ledger, Raw], where: str) -> None:
+    ledger, _ = pg
+    lease = await leased(ledger)
+    odd = {"step_id": {"step_id": "a\x1fb#0"}, "input": {"input": '"a"\x1f"b"'}, "output": {"output": "1\x1f2"}}[where]
+    results = [record(lease, "first#0", output="1"), record(lease, **{"step_id": "odd#0", "output": "2"} | odd)]
+    assert steps.in_columns(results) is None
+    assert steps.in_columns(results[:1]) is not None
+    if where == "step_id":
+        assert await fused(ledger, *results, record(lease, "last#0", output="3")) == [Outcome.DONE] * 3
+        history = (await ledger.run(steps.load([lease.id])))[lease.id]
+        found = {step.step_id: step.output_json for step in history.steps.values()}
+        assert found == {"first#0": "1", "a\x1fb#0": "2", "last#0": "3"}
+    else:
+        with pytest.raises(StoreError):
+            await fused(ledger, *results)  # no JSON has it; PostgreSQL says so, and nothing is written
+        assert (await ledger.run(steps.load([lease.id])))[lease.id].steps == {}
 
 
 async def test_one_step_that_succeeded_twice_in_a_batch_is_written_once(pg: tuple[Ledger, Raw]) -> None:

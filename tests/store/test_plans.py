@@ -18,9 +18,11 @@ import pytest
 from support.ledger import LEASE_US, Raw, offer
 from support.postgres import Server
 
+from simpleworkflow.model.moves import Result
 from simpleworkflow.model.names import EVERYTHING
 from simpleworkflow.store.catalog import statements
 from simpleworkflow.store.drivers.postgres import _PLANNER, bind
+from simpleworkflow.store.operations import steps
 
 SMALL, LARGE = 2_000, 200_000
 BATCH = 100
@@ -163,7 +165,7 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
 
 BY_LEASE: dict[str, Any] = {
     "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
-    "record_results": lambda held: {"s": [(*lease, "step#1", 1000, None, "1") for lease in held]},
+    "record_results": lambda held: steps.in_columns([Result(*lease, "step#1", 0.001, None, "1") for lease in held]),
     "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]},
     "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},
     "progress_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},

@@ -85,6 +85,7 @@ class Kind(StrEnum):
 
 
 _RESULT, _SUCCESS = Kind.RESULT, Kind.SUCCESS
+_SEPARATOR = "\x1f"
 
 
 def kind_of(entry: Entry) -> Kind:
@@ -127,16 +128,31 @@ def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
 def _record_results(records: Sequence[Record], repeated: bool = False) -> Steps[list[Outcome]]:
     """The usual record, with nothing in the batch that it does not need. Whose lease is lost is asked when one is: what
     has been written stays as it is."""
-    if not repeated:
-        ordered = sorted(records, key=attrgetter("run_id"))
-        (answer,) = yield query(
-            "record_results", s=[(r.run_id, r.epoch, r.step_id, to_us(r.elapsed), r.input, r.output) for r in ordered]
-        )
+    columns = None if repeated else in_columns(sorted(records, key=attrgetter("run_id")))
+    if columns is not None:
+        (answer,) = yield query("record_results", **columns)
         if answer["held"] == len(records):
             return [Outcome.DONE] * len(records)
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
     rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
     return _held_outcomes(records, rows)
+
+
+def in_columns(records: Sequence[Record]) -> dict[str, str] | None:
+    """What record_results takes: a text for each column. None when one of them has the separator in it, so that the
+    rows would not fit each other: a coroutine may call itself whatever it likes, and its tasks are named after it."""
+    texts = {
+        "step_ids": _SEPARATOR.join([record.step_id for record in records]),
+        "inputs": _SEPARATOR.join([record.input or "" for record in records]),
+        "outputs": _SEPARATOR.join([record.output or "" for record in records]),
+    }
+    if any(text.count(_SEPARATOR) != len(records) - 1 for text in texts.values()):
+        return None
+    return texts | {
+        "run_ids": f"{{{','.join([str(record.run_id) for record in records])}}}",
+        "epochs": f"{{{','.join([str(record.epoch) for record in records])}}}",
+        "elapsed": f"{{{','.join([str(to_us(record.elapsed)) for record in records])}}}",
+    }
 
 
 def _held_outcomes(records: Sequence[Record], rows: Sequence[Row]) -> list[Outcome]:

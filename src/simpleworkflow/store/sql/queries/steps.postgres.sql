@@ -59,11 +59,17 @@ SELECT b.run_id, b.epoch FROM b
 
 -- name: record_results
 -- differs: record_fenced for the usual record, a step that came to its end at the first attempt: as little as possible in its batch, and no look whether it is there already, which it never is but for a try whose answer was lost; the answer is how many leases held
--- batch: s(run_id uuid, epoch bigint, step_id text, elapsed bigint, input json, output json)
+-- Each column is one text: asyncpg looks at every element of an array several times before it writes it, which took longer
+-- than making the record. The unit separator stands in no place and in no JSON, and who sends it has made sure.
+-- param: run_ids text, epochs text, step_ids text, elapsed text, inputs text, outputs text
 WITH written AS (
   INSERT INTO workflow.workflow_step (run_id, lease_epoch, step_id, kind, status, started_at, completed_at, input, output)
-  SELECT s.run_id, s.epoch, s.step_id, 'step', 'succeeded', :now - us(s.elapsed), :now, s.input, s.output
-  FROM :s CROSS JOIN LATERAL (
+  SELECT s.run_id, s.epoch, s.step_id, 'step', 'succeeded', :now - us(s.elapsed), :now,
+         CAST(s.input AS json), CAST(s.output AS json)
+  FROM unnest(CAST(:run_ids AS uuid[]), CAST(:epochs AS bigint[]), string_to_array(:step_ids, E'\x1f'),
+              CAST(:elapsed AS bigint[]), string_to_array(:inputs, E'\x1f', ''), string_to_array(:outputs, E'\x1f', ''))
+         AS s(run_id, epoch, step_id, elapsed, input, output)
+  CROSS JOIN LATERAL (
     SELECT FROM workflow.workflow_run r
     WHERE r.id = s.run_id AND {valid_epoch} = s.epoch FOR NO KEY UPDATE) AS held
   RETURNING 1)
