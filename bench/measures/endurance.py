@@ -25,7 +25,7 @@ from our_worker import Drained, stories
 
 LONG, QUICK_LONG = 500_000, 40_000
 FIFTHS = 5
-DRAINS = 6
+DRAINS = 4
 QUICK_DRAINS = 3
 PAIRS = 3
 FREE = "without a snapshot"

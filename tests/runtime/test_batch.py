@@ -115,6 +115,18 @@ async def test_drain_says_whether_everything_was_flushed() -> None:
     assert await waiting == 10
 
 
+async def test_a_patient_batcher_that_was_abandoned_flushes_nothing_more() -> None:
+    """Its owner is gone, and so may be the database: what comes late, a timer's post for instance, stays unwritten."""
+    sink = Sink()
+    under_test = batcher(sink)
+    assert await under_test.submit(1) == 10
+    under_test.abandon()
+    late = under_test.submit(2)
+    await asyncio.sleep(0)
+    assert sink.batches == [[1]]
+    assert not late.done()
+
+
 async def test_a_caller_that_gave_up_does_not_disturb_the_flush() -> None:
     sink = Sink()
     sink.gate.clear()

@@ -104,6 +104,8 @@ class Batcher(Generic[Item, Answer]):
                 self._wait_a_moment(kind)
 
     def _begin(self) -> None:
+        if self._abandoned and self._patient:
+            return  # its owner has done with it, and may be done with the database
         # In a context of its own: it serves everybody, and must not be stopped with the run that came first.
         flusher = asyncio.get_running_loop().create_task(
             self._flush_all(), name=f"simpleworkflow-{self._name}", context=contextvars.Context()

@@ -55,7 +55,6 @@ class Journal:
         self.on_room: Callable[[], object] = lambda: None
         """Called whenever entries have been written."""
         self._pending = 0
-        self._abandoned = False
         self._waker: Waker[Outcome] = Waker()
         if meter is not None:
             meter.unwritten = lambda: self._pending
@@ -131,11 +130,7 @@ class Journal:
 
     def _try_later(self, entry: Entry, heard: Reply[Outcome]) -> None:
         loop, context = asyncio.get_running_loop(), contextvars.Context()
-        loop.call_later(LOCKED_PAUSE, self._try_again, entry, heard, context=context)
-
-    def _try_again(self, entry: Entry, heard: Reply[Outcome]) -> None:
-        if not self._abandoned:
-            self._locked.post(entry, heard)
+        loop.call_later(LOCKED_PAUSE, self._locked.post, entry, heard, context=context)
 
     def _stand_in_line(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
         """At once, not when callers hear of it: the next batch may hold later entries of the same runs."""
@@ -171,7 +166,6 @@ class Journal:
             await asyncio.sleep(min(LOCKED_PAUSE, deadline - loop.time()))  # some met a locked row, and come again
 
     def abandon(self) -> None:
-        self._abandoned = True
         for batcher in (self._entries, self._locked):
             batcher.abandon()
 
