@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,42 @@ async def test_a_call_that_comes_as_the_app_closes_is_refused_and_not_lost(app: 
     with pytest.raises(swf.StoreUnavailable, match="closed meanwhile"):
         await engine.call(work)
     assert app._engine is not engine
+
+
+def test_a_call_under_way_as_the_app_closes_does_not_open_it_again(app: swf.App) -> None:
+    """As after Ctrl-C: the call is given up, the App is closed, and what is left of the call must not make another
+    engine that nobody closes."""
+    app.sync.check()
+    inside, closing = threading.Event(), threading.Event()
+
+    async def call() -> object:
+        inside.set()
+        while not closing.is_set():
+            await asyncio.sleep(0)
+        return app._engine
+
+    caller = threading.Thread(target=lambda: told.append(_error_of(lambda: app._engine.block(call()))))
+    told: list[BaseException | None] = []
+    caller.start()
+    assert inside.wait(20)
+    closer = threading.Thread(target=app.sync.close)
+    closer.start()
+    while app._running is not None:
+        closer.join(0.001)
+    closing.set()
+    for thread in (caller, closer):
+        thread.join(20)
+    assert isinstance(told[0], swf.StoreUnavailable)
+    assert "closed meanwhile" in str(told[0])
+    assert app._running is None
+
+
+def _error_of(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
 
 
 def test_closing_while_others_call_hangs_nobody(app: swf.App) -> None:

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from ..clock import Clock
 from ..config import Settings, default_url
-from ..model.errors import InvalidInput, SimpleWorkflowError
+from ..model.errors import InvalidInput, SimpleWorkflowError, StoreUnavailable
 from ..store.migrate import Applied
 from ..store.protocol import Operation
 from ..store.url import parse_url
-from .engine import Engine
+from .engine import CLOSED, Engine, in_an_engine
 from .findings import Finding
 
 T = TypeVar("T")
@@ -50,10 +50,13 @@ class Base:
 
     @property
     def _engine(self) -> Engine:
-        """Opened by the first call, and anew in a forked child or after close()."""
+        """Opened by the first call, and anew in a forked child or after close(); but not by what is left of a call that
+        was under way when it was closed: nobody would close that one."""
         with _opening:
             engine = self._running
             if engine is None or engine.is_closed or engine.is_inherited():
+                if in_an_engine():
+                    raise StoreUnavailable(CLOSED)
                 engine = self._running = Engine(self._url, self._schema, self.settings, self._clock)
             return engine
 

@@ -42,6 +42,7 @@ CLOSED = "this App was closed meanwhile; the next call opens it again"
 
 _forks = 0
 """How often this process was forked off: asked at every call, so no call to the system."""
+_room = threading.local()
 _inherited: list[Engine] = []
 """Engines of a parent process: kept alive so that no destructor touches the parent's sockets and files."""
 
@@ -63,6 +64,7 @@ class Engine:
         self._thread.start()
 
     def _serve(self) -> None:
+        _room.is_here = True
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
@@ -179,6 +181,11 @@ class Engine:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+
+def in_an_engine() -> bool:
+    """Whether this thread is the one of an engine."""
+    return getattr(_room, "is_here", False)
 
 
 def _why_cancelled() -> BaseException:
