@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -63,6 +65,68 @@ async def test_each_goes_on_in_its_own_task_and_context(waker: Waker[int]) -> No
     await asyncio.gather(*tasks)
     assert seen == [("ada", True), ("bob", True)]
     assert NAME.get() == "nobody"
+
+
+async def test_who_was_made_in_an_empty_context_goes_on_in_it(waker: Waker[int]) -> None:
+    seen: list[str] = []
+
+    async def wait_for(sleeper: Sleeper[int]) -> None:
+        await sleeper
+        mark = NAME.set("ada")
+        await asyncio.sleep(0)
+        seen.append(NAME.get())
+        NAME.reset(mark)
+
+    sleeper = waker.sleeper()
+    task = asyncio.get_running_loop().create_task(wait_for(sleeper), context=contextvars.Context())
+    await turns()
+    sleeper.hear(1, None)
+    await task
+    assert seen == ["ada"]
+
+
+async def test_an_answer_that_is_kept_keeps_nobody_who_waited_for_it(waker: Waker[int]) -> None:
+    class Large:
+        pass
+
+    async def wait_for(sleeper: Sleeper[int], large: Large) -> int:
+        return await sleeper
+
+    answered, given_up = waker.sleeper(), waker.sleeper()
+    left = weakref.WeakSet[Large]()
+    for sleeper in (answered, given_up):
+        large = Large()
+        left.add(large)
+        task = asyncio.create_task(wait_for(sleeper, large))
+        await turns()
+        if sleeper is given_up:
+            task.cancel()
+        else:
+            sleeper.hear(1, None)
+        await asyncio.wait({task})
+    del task, large
+    gc.collect()
+    assert not left
+
+
+async def test_an_answer_in_the_ways_of_any_future_wakes_too(waker: Waker[int]) -> None:
+    first, second = waker.sleeper(), waker.sleeper()
+    asyncio.get_running_loop().call_soon(first.set_result, 1)
+    assert await first == 1
+    asyncio.get_running_loop().call_soon(second.set_exception, KeyError("gone"))
+    with pytest.raises(KeyError):
+        await second
+
+
+def test_one_that_nobody_listens_to_can_be_given_up_when_its_loop_is_gone() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def make() -> Sleeper[int]:
+        return Waker[int]().sleeper()
+
+    sleeper = loop.run_until_complete(make())
+    loop.close()
+    assert sleeper.cancel()
 
 
 async def test_an_error_is_raised_where_the_answer_was_awaited(waker: Waker[int]) -> None:

@@ -177,7 +177,8 @@ class Record:
 
 class Result(Record):
     """What most records are: a step came to its end at the first attempt, and its row is all there is to write. The
-    rest of a record is the same for all of them, and not stored; `taking_along` makes a full record of one."""
+    rest of a record is the same for all of them, and takes no time to set. `taking_along` makes a full record of one;
+    `replace` would not."""
 
     __slots__ = ()
 

@@ -78,7 +78,7 @@ class Branch:
         number = self._uses.get(name, 0)
         self._uses[name] = number + 1
         step_id = f"{self.path}{name}#{number}"
-        return step_id if len(step_id) <= LONGEST_PLACE else _check_length(step_id)
+        return step_id if len(step_id) <= LONGEST_PLACE else _check_length(step_id)  # most need no call
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned.get(coroutine_name, 0)

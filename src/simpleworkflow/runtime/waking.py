@@ -19,6 +19,8 @@ from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
+_NOBODYS = contextvars.Context()
+
 
 class Sleeper(asyncio.Future[T]):
     """A future whose first listener is told by the Waker."""
@@ -32,7 +34,8 @@ class Sleeper(asyncio.Future[T]):
         self, listener: Callable[[Self], object], /, *, context: contextvars.Context | None = None
     ) -> None:
         if self._listener is None and not self.done():
-            self._listener, self._context = listener, context or contextvars.copy_context()
+            self._listener = listener
+            self._context = contextvars.copy_context() if context is None else context  # an empty one is false
         else:
             super().add_done_callback(listener, context=context)
 
@@ -48,6 +51,14 @@ class Sleeper(asyncio.Future[T]):
             self._waker.rouse(self)
         return is_new
 
+    def set_result(self, result: T, /) -> None:
+        super().set_result(result)
+        self._waker.rouse(self)
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        super().set_exception(exception)
+        self._waker.rouse(self)
+
     def hear(self, answer: T | None, error: Exception | None) -> None:
         """The answer, or why there is none; one that nobody waits for any more is left alone."""
         if self.done():
@@ -56,7 +67,6 @@ class Sleeper(asyncio.Future[T]):
             self.set_exception(error)
         else:
             self.set_result(answer)  # type: ignore[arg-type]  # with no error there is an answer
-        self._waker.rouse(self)
 
 
 class Waker(Generic[T]):
@@ -70,6 +80,8 @@ class Waker(Generic[T]):
 
     def rouse(self, sleeper: Sleeper[T]) -> None:
         """In the next turn of the loop, with all others who are roused until then."""
+        if sleeper._listener is None:
+            return
         if not self._awake:
             sleeper.get_loop().call_soon(self._wake, context=contextvars.Context())
         self._awake.append(sleeper)
@@ -80,13 +92,15 @@ class Waker(Generic[T]):
         try:
             while awake:
                 sleeper = awake.popleft()
+                # Forgotten at once: the answer may be kept for longer than the run whose task it was.
+                listener, sleeper._listener = sleeper._listener, None
+                context, sleeper._context = sleeper._context, _NOBODYS
                 try:
-                    if sleeper._listener is not None:
-                        sleeper._context.run(sleeper._listener, sleeper)
+                    if listener is not None:
+                        context.run(listener, sleeper)
                 except Exception as error:
                     loop.call_exception_handler({"message": "somebody who was woken went wrong", "exception": error})
         finally:
             if awake:  # what was raised ends the loop; if somebody goes on with it, nobody has been forgotten
-                for sleeper in reversed(awake):
-                    self._awake.appendleft(sleeper)
+                self._awake.extendleft(reversed(awake))
                 loop.call_soon(self._wake, context=contextvars.Context())

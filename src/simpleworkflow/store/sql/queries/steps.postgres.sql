@@ -60,7 +60,7 @@ SELECT b.run_id, b.epoch FROM b
 -- name: record_results
 -- differs: record_fenced for the usual record, a step that came to its end at the first attempt: as little as possible in its batch, and no look whether it is there already, which it never is but for a try whose answer was lost; the answer is how many leases held
 -- Each column is one text: asyncpg looks at every element of an array several times before it writes it, which took longer
--- than making the record. The unit separator stands in no place and in no JSON, and who sends it has made sure.
+-- than making the record. What holds the unit separator is sent by record_fenced.
 -- param: run_ids text, epochs text, step_ids text, elapsed text, inputs text, outputs text
 WITH written AS (
   INSERT INTO workflow.workflow_step (run_id, lease_epoch, step_id, kind, status, started_at, completed_at, input, output)
