@@ -21,7 +21,7 @@ from plans import Look, look
 LOOKS = 5
 FEW, SOME, MANY = 1_000, 100_000, 1_000_000
 PAST, QUICK_PAST = 500_000, 100_000
-PAIRS, QUICK_PAIRS = 7, 3
+PAIRS, QUICK_PAIRS = 15, 3
 RUNS, QUICK_RUNS = 60_000, 6_000
 EMPTY = "without a past"
 FLAT = Bar(at_most=1.3)
