@@ -73,6 +73,7 @@ class Stage(ABC):
     limited = 0
     """Step bodies under way that have a timeout."""
     ended = False
+    """Its ending has been handed over, or nobody waits for one."""
     _suspended: tuple[int, list[Wait]] | None = None
     _busy = 0
     _naps = 0
@@ -107,6 +108,7 @@ class Stage(ABC):
 
     @property
     def has_ended(self) -> bool:
+        """By itself, not because it was stopped."""
         return self.ended and self.reason is None
 
     def is_idle(self, but_for_bodies: bool = False) -> bool:
