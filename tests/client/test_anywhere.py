@@ -196,6 +196,7 @@ def test_a_call_under_way_as_the_app_closes_does_not_open_it_again(app: swf.App)
     """As after Ctrl-C: the call is given up, the App is closed, and what is left of the call must not make another
     engine that nobody closes."""
     app.sync.check()
+    engine = app._engine
     inside, closing = threading.Event(), threading.Event()
 
     async def call() -> object:
@@ -210,14 +211,14 @@ def test_a_call_under_way_as_the_app_closes_does_not_open_it_again(app: swf.App)
     assert inside.wait(20)
     closer = threading.Thread(target=app.sync.close)
     closer.start()
-    while app._running is not None:
+    while not engine.is_closed:
         closer.join(0.001)
     closing.set()
     for thread in (caller, closer):
         thread.join(20)
     assert isinstance(told[0], swf.StoreUnavailable)
     assert "closed meanwhile" in str(told[0])
-    assert app._running is None
+    assert app._running is engine, "another one was opened"
 
 
 def _error_of(call: Callable[[], object]) -> BaseException | None:

@@ -25,6 +25,10 @@ async def turns(count: int = 1) -> None:
         await asyncio.sleep(0)
 
 
+async def answer_of(sleeper: Sleeper[int]) -> int:
+    return await sleeper
+
+
 async def test_all_who_were_answered_go_on_in_one_turn_of_the_loop(waker: Waker[int]) -> None:
     sleepers = [waker.sleeper() for _ in range(50)]
     seen: list[int] = []
@@ -138,11 +142,7 @@ async def test_an_error_is_raised_where_the_answer_was_awaited(waker: Waker[int]
 
 async def test_who_is_cancelled_goes_on_at_once_and_hears_no_answer_later(waker: Waker[int]) -> None:
     sleeper = waker.sleeper()
-
-    async def wait() -> int:
-        return await sleeper
-
-    task = asyncio.create_task(wait())
+    task = asyncio.create_task(answer_of(sleeper))
     await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -154,11 +154,7 @@ async def test_who_is_cancelled_goes_on_at_once_and_hears_no_answer_later(waker:
 
 async def test_who_is_cancelled_between_the_answer_and_the_turn_is_cancelled(waker: Waker[int]) -> None:
     sleeper = waker.sleeper()
-
-    async def wait() -> int:
-        return await sleeper
-
-    task = asyncio.create_task(wait())
+    task = asyncio.create_task(answer_of(sleeper))
     await turns()
     sleeper.hear(1, None)
     task.cancel()

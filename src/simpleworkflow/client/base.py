@@ -15,7 +15,7 @@ from ..model.errors import InvalidInput, SimpleWorkflowError, StoreUnavailable
 from ..store.migrate import Applied
 from ..store.protocol import Operation
 from ..store.url import parse_url
-from .engine import CLOSED, Engine, in_an_engine
+from .engine import CLOSED, Engine
 from .findings import Finding
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Base:
         with _opening:
             engine = self._running
             if engine is None or engine.is_closed or engine.is_inherited():
-                if in_an_engine():
+                if engine is not None and engine.is_here():
                     raise StoreUnavailable(CLOSED)
                 engine = self._running = Engine(self._url, self._schema, self.settings, self._clock)
             return engine
@@ -122,6 +122,6 @@ class Base:
 
     def _shut(self) -> None:
         with _opening:
-            engine, self._running = self._running, None
+            engine = self._running
         if engine is not None and not engine.is_inherited():
             engine.close()

@@ -42,7 +42,6 @@ CLOSED = "this App was closed meanwhile; the next call opens it again"
 
 _forks = 0
 """How often this process was forked off: asked at every call, so no call to the system."""
-_room = threading.local()
 _inherited: list[Engine] = []
 """Engines of a parent process: kept alive so that no destructor touches the parent's sockets and files."""
 
@@ -64,7 +63,6 @@ class Engine:
         self._thread.start()
 
     def _serve(self) -> None:
-        _room.is_here = True
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
@@ -84,7 +82,7 @@ class Engine:
 
     def block(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the engine room and block the calling thread until it is done."""
-        if threading.current_thread() is self._thread:
+        if self.is_here():
             work.close()
             raise RuntimeError("app.sync cannot be called from inside the App's own event loop; await the App instead")
         if CURRENT.get() is not None and _in_event_loop():
@@ -178,14 +176,13 @@ class Engine:
         _inherited.append(self)
         return True
 
+    def is_here(self) -> bool:
+        """Whether the caller is inside: in this engine's own thread."""
+        return threading.current_thread() is self._thread
+
     @property
     def is_closed(self) -> bool:
         return self._closed
-
-
-def in_an_engine() -> bool:
-    """Whether this thread is the one of an engine."""
-    return getattr(_room, "is_here", False)
 
 
 def _why_cancelled() -> BaseException:

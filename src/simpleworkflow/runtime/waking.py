@@ -1,10 +1,9 @@
 """Those who wait for one commit are woken together.
 
 A future tells everybody who awaits it by a turn of the loop of their own: a handle is made, queued, and run. Behind a
-commit of fifty steps that is fifty handles, and a worker that does little else pays for them more than for the records
-themselves. A `Sleeper` keeps whoever awaits it apart, and the `Waker` runs all of them in one turn, each in its own
-context, as the loop would have. To tasks a Sleeper is a future like any other: it can be cancelled, and a second one
-who awaits it is told in the usual way.
+commit of fifty steps that is fifty handles, which a worker that does little else can feel. A `Sleeper` keeps whoever
+awaits it apart, and the `Waker` runs all of them in one turn, each in its own context, as the loop would have. To tasks
+a Sleeper is a future like any other: it can be cancelled, and a second one who awaits it is told in the usual way.
 
 Danger: whatever somebody raises while being woken must not leave those behind him asleep.
 """
@@ -16,6 +15,8 @@ import contextvars
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
+
+from .batch import resolve
 
 T = TypeVar("T")
 
@@ -59,14 +60,8 @@ class Sleeper(asyncio.Future[T]):
         super().set_exception(exception)
         self._waker.rouse(self)
 
-    def hear(self, answer: T | None, error: Exception | None) -> None:
-        """The answer, or why there is none; one that nobody waits for any more is left alone."""
-        if self.done():
-            return
-        if error is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(answer)  # type: ignore[arg-type]  # with no error there is an answer
+    hear = resolve
+    """The answer, or why there is none: a `Reply` for whoever writes."""
 
 
 class Waker(Generic[T]):
