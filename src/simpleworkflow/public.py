@@ -54,6 +54,7 @@ from .model.retry import Retry
 from .model.schedule import Schedule, ScheduledSlot
 from .model.states import EventType, Reason, Status
 from .runtime.context import ChildHandle, Context, SyncContext
+from .runtime.current import current
 from .runtime.races import Winner
 from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
@@ -119,6 +120,7 @@ __all__ = [
     "SyncRunHandle",
     "Winner",
     "Workflow",
+    "current",
     "step",
     "step_info",
     "trace_with",

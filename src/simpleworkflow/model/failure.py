@@ -11,13 +11,38 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import moves, payload
-from .errors import InvalidInput, RetryAfter, RunEnded, SignalTimeout, StepFailed
+from .errors import (
+    InvalidDuration,
+    InvalidFilter,
+    InvalidInput,
+    InvalidName,
+    InvalidPolicy,
+    InvalidSchedule,
+    InvalidWorkflow,
+    PayloadError,
+    RetryAfter,
+    RunEnded,
+    SignalTimeout,
+    StepFailed,
+)
 from .moves import Ending
 from .retry import Retry
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 CAUSE_DEPTH = 5
+
+MISTAKES = (
+    InvalidDuration,
+    InvalidFilter,
+    InvalidInput,
+    InvalidName,
+    InvalidPolicy,
+    InvalidSchedule,
+    InvalidWorkflow,
+    PayloadError,
+)
+"""Refusals of our own calls: the same code with the same values is refused again."""
 
 
 def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, ...] = ()) -> tuple[str, str]:
@@ -59,6 +84,13 @@ def _is_settled(error: BaseException) -> bool:
         origin.is_permanent if isinstance(origin, StepFailed) else bool(origin.step_id)
         for origin in _origins(error, CAUSE_DEPTH)
     )
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Whether a call of ours was made wrongly: no further attempt can mend that."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_mistake, error.exceptions))
+    return isinstance(error, MISTAKES)
 
 
 def one_line(error: BaseException) -> str:
@@ -127,7 +159,7 @@ def after_failure(
     """
     as_json, line = describe(error, also=also)
     spent = lease.attempt + lease.crashes + 1
-    if not policy.retries(error) or _is_settled(error):
+    if not policy.retries(error) or is_mistake(error) or _is_settled(error):
         return moves.fail(lease, as_json, line, elapsed=elapsed)
     clears = tuple(dict.fromkeys((*failed_steps(error), *also)))
     if spent >= lease.max_attempts:

@@ -8,6 +8,10 @@ its concurrent parts are interleaved this time. So a branch is named when its ta
 of its coroutine and a number within its parent: creation order is the program's own, completion order is not. Within a
 branch the uses of a name are counted. Adding, removing or reordering other names changes nothing.
 
+A scope (`with ctx.scope("agent")`) is a branch without branches of its own: whatever tasks a library makes in there,
+their calls are counted together, so that the names of its private coroutines are not part of any identity. Calls that
+several of its tasks make at the same time have no order that a replay could repeat; they need keys, or are refused.
+
 Traps: wait_for makes a task on some versions of Python and none on others, so its task is transparent; as_completed
 makes its tasks in the order of a set, so durable calls inside them are refused; tasks that a step's own body creates
 are not part of the workflow and do not count.
@@ -15,9 +19,10 @@ are not part of the workflow and do not count.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import sys
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 from ..model.errors import InvalidName, InvalidWorkflow
@@ -25,6 +30,9 @@ from ..model.records import Lease
 
 BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
 IN_STEP: contextvars.ContextVar[Body | None] = contextvars.ContextVar("simpleworkflow_in_step", default=None)
+
+_IN_PLACES = str.maketrans({"%": "%25", "#": "%23", "/": "%2F"})
+"""How a key is written inside a place, where these have a meaning."""
 
 LONGEST_NAME = 200
 LONGEST_PLACE = 950
@@ -50,10 +58,12 @@ class Body:
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "lost", "needs_key", "path", "unordered")
+    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "callers", "lost", "needs_key", "path", "unordered")
 
     def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
+        self.callers: list[tuple[object, Any]] | None = None
+        """In a scope: its durable calls with the tasks that made them; the finished ones are dropped now and then."""
         self._parent = parent
         self.lost = False
         """It was a contender of a race that another one has won: nothing more is done in it."""
@@ -75,16 +85,40 @@ class Branch:
             raise InvalidWorkflow(
                 f"{name}: calls from other threads come in no order; give each a key (swf.step(key=…))"
             )
+        if self.callers:
+            self._refuse_others(name)
         number = self._uses.get(name, 0)
         self._uses[name] = number + 1
         step_id = f"{self.path}{name}#{number}"
         return step_id if len(step_id) <= LONGEST_PLACE else _check_length(step_id)  # most need no call
+
+    def _refuse_others(self, name: str) -> None:
+        """In a scope: while another task has a durable call under way, the next one needs a key."""
+        self.callers = [(task, call) for task, call in self.callers or () if call.cr_frame is not None]
+        if any(task is not asyncio.current_task() for task, _ in self.callers):
+            raise InvalidWorkflow(
+                f"{name}: several tasks of the scope {self.path} make durable calls at the same time, in no order that "
+                "a replay could repeat; give each a key (swf.step(key=…)), or a scope of its own with a key"
+            )
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned.get(coroutine_name, 0)
         self._spawned[coroutine_name] = number + 1
         path = f"{self.path}{coroutine_name}:{number}/"
         return Branch(path, parent=self, unordered=unordered or self.unordered)
+
+    def scope(self, name: str, key: str | None) -> Branch:
+        if key is None:
+            branch = self.spawn(name)
+        else:
+            path = f"{self.path}{name}={_check_key(key).translate(_IN_PLACES)}/"
+            if path in self._keys:
+                raise InvalidName(f"the key {key[:40]!r} names two scopes {name}; the second would be the first")
+            self._keys.add(path)
+            branch = Branch(path, parent=self, unordered=self.unordered)
+        branch.callers = []
+        branch.needs_key = self.needs_key
+        return branch
 
     def for_strangers(self) -> Branch:
         """The same branch for calls from another thread, which come in no order: each needs a key."""
@@ -134,11 +168,26 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
     branch = context.get(BRANCH)
     if branch is None or context.get(IN_STEP) is not None:
         return None
+    if branch.callers is not None:
+        return branch
     maker = _maker(sys._getframe(2))
     if maker in {"wait_for", "_contend"}:
         return branch
-    name = getattr(coro, "__qualname__", None) or type(coro).__qualname__
+    inner = _inside_anyio(coro)
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return branch.spawn(str(name).replace("/", "."), unordered=maker == "as_completed")
+
+
+def _inside_anyio(coro: Any) -> Any:
+    """The coroutine that a task of anyio's runs: the name of anyio's own wrapper around it differs between versions."""
+    frame = getattr(coro, "cr_frame", None)
+    if frame is None or not str(frame.f_globals.get("__name__", "")).startswith("anyio."):
+        return coro
+    values = list(frame.f_locals.values())
+    for holder in values[:]:
+        names = (*getattr(type(holder), "__slots__", ()), *getattr(holder, "__dict__", ()))
+        values += [getattr(holder, name, None) for name in names]
+    return next((value for value in values if isinstance(value, CoroutineType)), coro)
 
 
 def _maker(frame: FrameType | None) -> str | None:

@@ -66,9 +66,9 @@ class Children(Steps):
     def _has_started(self, child_id: UUID, place: str) -> bool:
         return child_id in self._begun or place in self._stage.history.steps
 
-    def place(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def place(self, step_id: str, call: Coroutine[Any, Any, T], what: str) -> Coroutine[Any, Any, T]:
         """For callers who build the call themselves: where it will leave its finishing record."""
-        return self._at(step_id, call)
+        return self._at(step_id, call, what)
 
     async def start(self, child: NewRun, step_id: str) -> None:
         self._begin(step_id)
@@ -84,7 +84,7 @@ class Children(Steps):
     @durable
     def child_result(self, child_id: UUID, as_type: Any) -> Coroutine[Any, Any, Any]:
         step_id = self._enter().identify(f"{RESULT}{child_id}")
-        return self._at(step_id, self._result(step_id, child_id, as_type))
+        return self._at(step_id, self._result(step_id, child_id, as_type), "result")
 
     @durable
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
@@ -99,7 +99,7 @@ class Children(Steps):
             await self.start(child, place)
             return await self._result(step_id, child.id, getattr(workflow, "output_type", Any))
 
-        return self._at(step_id, both())
+        return self._at(step_id, both(), f"run({child.type})")
 
     async def _result(self, step_id: str, child_id: UUID, as_type: Any) -> Any:
         self._begin(step_id)

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidWorkflow
-from ..model.records import Lease
 from ..model.schedule import ScheduledSlot, slot_of
 from . import tracing
 from .branches import IN_STEP
+from .heartbeat import heartbeat, heartbeat_blocking
 from .labels import about
 
 if TYPE_CHECKING:
     from .durable import Durable
+    from .execute import Execution
     from .races import Winner
     from .registry import Workflow
-    from .stage import Services
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,24 +34,6 @@ T = TypeVar("T")
 
 Coro = Coroutine[Any, Any, T]
 """A durable call takes its identity where it is written, so that it may be awaited anywhere."""
-
-
-class Stage(Protocol):
-    """What an execution offers to its context."""
-
-    lease: Lease
-    services: Services
-
-    @property
-    def durable(self) -> Durable: ...
-
-    def block(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R: ...
-
-    def is_stopping(self) -> bool: ...
-
-    def heartbeat(self, lease: float) -> Awaitable[None]: ...
-
-    def heartbeat_blocking(self, lease: float) -> None: ...
 
 
 class _RunLog(logging.LoggerAdapter[logging.Logger]):
@@ -69,7 +52,7 @@ class _RunLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class _Identity:
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Execution) -> None:
         self._stage = stage
         self._log: _RunLog | None = None
 
@@ -130,7 +113,7 @@ class Context(_Identity):
         Leases are renewed without your help; ask only when the trail should show that the work is alive. Does not
         return when the run is no longer ours: the execution is being stopped.
         """
-        await self._stage.heartbeat(seconds(lease, what="heartbeat"))
+        await heartbeat(self._stage, seconds(lease, what="heartbeat"))
 
     @overload
     def step(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
@@ -177,7 +160,7 @@ class Context(_Identity):
             await durable.start(child, place)
             return ChildHandle(self._stage, child.id, getattr(workflow, "output_type", Any))
 
-        return durable.place(place, started())
+        return durable.place(place, started(), f"trigger({child.type})")
 
     @overload
     def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[O]: ...
@@ -188,6 +171,13 @@ class Context(_Identity):
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[Any]:
         """Start a child run and wait for its result; RunFailed, RunCancelled or RunTimedOut when it ends otherwise."""
         return self._stage.durable.run(workflow, input, key)
+
+    def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
+        """Durable calls in there have places of their own, whatever tasks a library makes: `with ctx.scope("agent"):`.
+
+        Calls are counted per name in the order in which they are made; who makes several at a time gives each a key.
+        """
+        return self._stage.durable.scope(name, key)
 
     def race(self, *calls: Coro[Any]) -> Coro[Winner[Any]]:
         """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
@@ -221,7 +211,7 @@ class Context(_Identity):
 class ChildHandle(Generic[O]):
     """A child run, held by its parent."""
 
-    def __init__(self, stage: Stage, run_id: UUID, output_type: Any) -> None:
+    def __init__(self, stage: Execution, run_id: UUID, output_type: Any) -> None:
         self.id = run_id
         self._stage = stage
         self._output_type = output_type
@@ -234,7 +224,7 @@ class ChildHandle(Generic[O]):
 class SyncChildHandle(Generic[O]):
     """A child run, held by its blocking parent."""
 
-    def __init__(self, stage: Stage, run_id: UUID, output_type: Any) -> None:
+    def __init__(self, stage: Execution, run_id: UUID, output_type: Any) -> None:
         self.id = run_id
         self._stage = stage
         self._output_type = output_type
@@ -250,7 +240,7 @@ class SyncContext(_Identity):
 
     def heartbeat(self, lease: Duration = 30) -> None:
         """As `Context.heartbeat`; raises ExecutionStopped when the run is no longer ours."""
-        self._stage.heartbeat_blocking(seconds(lease, what="heartbeat"))
+        heartbeat_blocking(self._stage, seconds(lease, what="heartbeat"))
 
     @overload
     def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -285,6 +275,10 @@ class SyncContext(_Identity):
             return child.id
 
         return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
+
+    def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
+        """As `Context.scope`."""
+        return self._stage.durable.scope(name, key)
 
     def race(self, *calls: Callable[[Context], Coro[Any]]) -> Winner[Any]:
         """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""

@@ -23,6 +23,7 @@ from ..model.outbox import check_emitted
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, check_name
+from .made import caller
 from .memo import durable
 from .races import Races
 
@@ -52,7 +53,7 @@ class Durable(Races):
         branch = self._enter()
         length = seconds(duration, what="sleep")
         step_id = branch.identify("@sleep")
-        return self._at(step_id, self._sleep(step_id, length))
+        return self._at(step_id, self._sleep(step_id, length), "sleep")
 
     @durable
     def sleep_until(self, instant: datetime) -> Coroutine[Any, Any, None]:
@@ -61,7 +62,7 @@ class Durable(Races):
             raise InvalidWorkflow(f"sleep_until({instant!r}): give a datetime with a time zone")
         length = max((instant - self._stage.now()).total_seconds(), 0.0)
         step_id = branch.identify("@sleep")
-        return self._at(step_id, self._sleep(step_id, length))
+        return self._at(step_id, self._sleep(step_id, length), "sleep")
 
     async def _sleep(self, step_id: str, duration: float) -> None:
         self._begin(step_id)
@@ -80,7 +81,7 @@ class Durable(Races):
         branch = self._enter()
         limit = None if timeout is None else seconds(timeout, what="timeout")
         step_id = branch.identify(check_name(name, "signal"))
-        return self._at(step_id, self._signal(step_id, name, as_type, limit))
+        return self._at(step_id, self._signal(step_id, name, as_type, limit), f"wait_for_signal({name})")
 
     async def _signal(self, step_id: str, name: str, as_type: Any, limit: float | None) -> Any:
         self._begin(step_id)
@@ -130,7 +131,7 @@ class Durable(Races):
     @durable
     def now(self) -> Coroutine[Any, Any, datetime]:
         step_id = self._enter().identify("@now")
-        return self._at(step_id, self._now(step_id))
+        return self._at(step_id, self._now(step_id), "now")
 
     async def _now(self, step_id: str) -> datetime:
         self._begin(step_id)
@@ -155,7 +156,7 @@ class Durable(Races):
     def remember(self, name: str, work: Callable[[], Coro[Any]], as_type: Any) -> Coro[Any]:
         """Work of ours whose outcome is kept: done once, unless a crash comes between it and its record."""
         step_id = self._enter().identify(f"@{name}")
-        return self._at(step_id, self._remember(step_id, work, as_type))
+        return self._at(step_id, self._remember(step_id, work, as_type), name)
 
     async def _remember(self, step_id: str, work: Callable[[], Coro[Any]], as_type: Any) -> Any:
         self._begin(step_id)
@@ -178,7 +179,7 @@ class Durable(Races):
         branch = self._enter()
         text = self._encode(data, f"event {event_type}")
         step_id = branch.identify(f"@emit {check_emitted(check_name(event_type, 'event'))}")
-        return self._at(step_id, self._emit(step_id, event_type, text))
+        return self._at(step_id, self._emit(step_id, event_type, text), f"emit({event_type})")
 
     async def _emit(self, step_id: str, event_type: str, text: str) -> None:
         self._begin(step_id)
@@ -192,7 +193,9 @@ class Durable(Races):
         text = self._encode(value, f"published {name}")
         step_id = f"{branch.path}{PUBLISHED}{check_name(name, 'published value')}#0"
         self._published[step_id] += 1
-        return self._publish(step_id, self._published[step_id], text)
+        number = self._published[step_id]
+        made = self._publish(step_id, number, text)
+        return self._made_here(f"{step_id} {number}", made, f"publish({name})", caller())
 
     async def _publish(self, step_id: str, number: int, text: str) -> None:
         self._begin(step_id)

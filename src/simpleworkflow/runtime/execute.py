@@ -57,10 +57,12 @@ class Execution(Stage):
     ticks = 0
     _handler_waits = 0
     _told = False
-    _abandoned = False
+    is_abandoned = False
     _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
+    ctx: Context | SyncContext | None = None
+    """What its handler was called with."""
 
     durable = Lazily[Durable](lambda self: Durable(self))
     tasks = Lazily[set["asyncio.Future[Any]"]](lambda self: set())
@@ -159,7 +161,9 @@ class Execution(Stage):
             _NEVER.wait(REFUSAL_PAUSE)  # whoever catches everything and tries again does so slowly
             raise ExecutionStopped
         try:
-            branch = self.trunk if threading.get_ident() in self.threads else self.trunk.for_strangers()
+            branch = BRANCH.get()
+            branch = self.trunk if branch is None or branch.root is not self.trunk else branch
+            branch = branch if threading.get_ident() in self.threads else branch.for_strangers()
             return asyncio.run_coroutine_threadsafe(self._from_thread(work, branch), self._loop).result()
         except concurrent.futures.CancelledError:
             raise ExecutionStopped from None
@@ -176,18 +180,18 @@ class Execution(Stage):
         assert task is not None
         self._blocking.add(task)
         BRANCH.set(branch)
-        self._handler_waits += branch is self.trunk
+        self._handler_waits += not branch.needs_key
         try:
             return await work()
         finally:
-            self._handler_waits -= branch is self.trunk
+            self._handler_waits -= not branch.needs_key
             self._blocking.discard(task)
 
     def abandon(self) -> None:
         """The worker ends while this code still runs in a thread: nobody waits for it, nothing of it is written."""
         if self._span is not None and not self.ended:
             self._span.over(None)
-        self.ended = self._abandoned = True
+        self.ended = self.is_abandoned = True
         if self._root is not None:
             self._root.cancel()
 
@@ -248,7 +252,7 @@ class Execution(Stage):
             self._cancel_all(0.0)  # what the code left behind ends with it
         if not isinstance(ending, Pause) and (ending is None or ending.status.is_terminal):
             self._end(ending)
-        if not self._abandoned:
+        if not self.is_abandoned:
             pause = min(max(waited, 0.002), 0.1)
             ending = None if self.reason is Stop.LOST else ending
             self._loop.call_later(pause, self._close, ending, waited + pause, context=contextvars.Context())
@@ -269,7 +273,10 @@ class Execution(Stage):
             over, self._on_code_over = self._on_code_over, _nothing
             over(self)
             self._root = None  # they know us, too: nobody should have to look for circles
-            self.__dict__.pop("durable", None)
+            self.ctx = None
+            durable = self.__dict__.pop("durable", None)
+            if durable is not None:
+                durable.close()
 
     async def _perform(self) -> Ending | Pause | None:
         CURRENT.set(self)
@@ -281,11 +288,14 @@ class Execution(Stage):
             value, handler = self.workflow.arguments(self.lease.payload), self.workflow.handler
             assert handler is not None
             if self.workflow.is_async:
-                result = await handler(Context(self), *value)
+                self.ctx = Context(self)
+                result = await handler(self.ctx, *value)
             else:
                 result = await self._call_in_a_thread(handler, value)
             if self._is_void:
                 return self._stopped_ending()
+            if "durable" in self.__dict__ and not self.durable.made.is_finished:
+                await self._refuse_unfinished()
             output = self.workflow.encode_output(result, limit=self.services.max_payload)
             return moves.succeed(self.lease, output, elapsed=self.elapsed)
         except asyncio.CancelledError as error:
@@ -299,19 +309,31 @@ class Execution(Stage):
                 return self._stopped_ending()
             return self._failed(error)
 
+    async def _refuse_unfinished(self) -> None:
+        """The code has returned and left durable calls behind. Those that it has cancelled get time to end."""
+        cancelled = [task for task in self.tasks if isinstance(task, asyncio.Task) and task.cancelling()]
+        if cancelled:
+            self.begin_work()
+            try:
+                await asyncio.wait(cancelled, timeout=STUBBORN_AFTER)
+            finally:
+                self.end_work()
+        self.durable.made.refuse_unfinished()
+
     async def _call_in_a_thread(self, handler: Callable[..., Any], value: tuple[Any, ...]) -> Any:
         context = contextvars.copy_context()
+        self.ctx = SyncContext(self)
 
         def work() -> Any:
             self.threads += (threading.get_ident(),)
-            return context.run(handler, SyncContext(self), *value)
+            return context.run(handler, self.ctx, *value)
 
         call = self._loop.run_in_executor(self.services.threads, caught, work)
         while not call.done():
             try:
                 await asyncio.wait({call})
             except asyncio.CancelledError:
-                if self._abandoned or self.reason is None:
+                if self.is_abandoned or self.reason is None:
                     raise
         result, error = call.result()
         if error is not None:
@@ -365,28 +387,6 @@ class Execution(Stage):
         everyone = (self._root, *self.tasks) if self.workflow.is_async else self.tasks
         tasks = [task for task in everyone if isinstance(task, asyncio.Task)]
         return only_waits(tasks, self.waits, self._loop, self)
-
-    async def heartbeat(self, lease: float) -> None:
-        if not await self.apart(self.services.prolong(self.lease, lease)):
-            self.stop(Stop.LOST)
-            await asyncio.Event().wait()  # never returns: this execution is being cancelled
-
-    def heartbeat_blocking(self, lease: float) -> None:
-        if self.reason is Stop.LOST or self._abandoned:
-            self._told = True
-            raise ExecutionStopped
-        if not self._wait_for(asyncio.run_coroutine_threadsafe(self.services.prolong(self.lease, lease), self._loop)):
-            self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
-            raise ExecutionStopped
-
-    def _wait_for(self, answer: concurrent.futures.Future[bool]) -> bool:
-        """In this thread; in slices, because a worker that has ended answers no more."""
-        while True:
-            try:
-                return answer.result(1.0)
-            except concurrent.futures.TimeoutError:
-                if self._abandoned:
-                    raise ExecutionStopped from None
 
 
 def _nothing(_: Execution) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -21,8 +23,9 @@ from ..model.errors import ExecutionStopped, InvalidWorkflow, NonDeterminismErro
 from ..model.moves import Outcome, Record, taking_along
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
-from .branches import BRANCH, IN_STEP, Branch
+from .branches import BRANCH, IN_STEP, Branch, check_name
 from .labels import about
+from .made import MadeCalls, caller
 from .replay import Replay
 from .waits import Wait, resolve
 
@@ -61,6 +64,7 @@ class Memo:
         """Whether something is on record that this execution has not written itself."""
         self._written: dict[str, Coroutine[Any, Any, Any]] = {}
         """The durable calls that have been written and not begun, by where they will leave their finishing record."""
+        self.made = MadeCalls()
         self._inner: dict[str, Sequence[Any]] = {}
         """The calls inside each race that has been written and not begun."""
         self._tickets: dict[str, Ticket] = {}
@@ -108,10 +112,33 @@ class Memo:
             "durable calls inside asyncio.as_completed cannot be told apart on replay; use gather or ctx.race"
         )
 
-    def _at(self, step_id: str, call: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def _at(self, step_id: str, call: Coroutine[Any, Any, T], what: str) -> Coroutine[Any, Any, T]:
         """Remember where this call will leave its finishing record; a race wants to know."""
         self._written[step_id] = call
+        return self._made_here(step_id, call, what, caller())
+
+    def _made_here(
+        self, place: str, call: Coroutine[Any, Any, T], what: str, frame: FrameType
+    ) -> Coroutine[Any, Any, T]:
+        self.made.add(place, call, what, frame)
+        branch = BRANCH.get()
+        if branch is not None and branch.callers is not None:
+            branch.callers.append((asyncio.current_task(), call))
         return call
+
+    def close(self) -> None:
+        """The code is over."""
+        self.made.close()
+
+    @contextmanager
+    def scope(self, name: str, key: str | None) -> Iterator[None]:
+        """Durable calls in there have places of their own, whatever tasks make them."""
+        branch = self._enter().scope(check_name(name, "scope"), key)
+        mark = BRANCH.set(branch)
+        try:
+            yield
+        finally:
+            BRANCH.reset(mark)
 
     def _place_of(self, call: Any) -> str | None:
         return next((place for place, written in self._written.items() if written is call), None)
@@ -222,6 +249,8 @@ class Memo:
         if record is not None:
             timers.append(stage.call_later(IN_MEMORY, lambda: stage.keep(wait)))
         self._warn_of_deadline(duration)
+        if self._written:
+            self.made.refuse_dropped(self._written)
         stage.waits[wait] = None
         stage.look_again()
         try:

@@ -102,7 +102,7 @@ class Races(Children):
         self._has_raced = True
         lanes = [branch if self._place_of(call) else branch.spawn(_name(call)) for call in calls]
         step_id = branch.identify("@race")
-        race = self._at(step_id, self._race(step_id, branch, calls, lanes))
+        race = self._at(step_id, self._race(step_id, branch, calls, lanes), "race")
         self._inner[step_id] = calls
         return race
 

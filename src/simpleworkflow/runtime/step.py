@@ -3,25 +3,34 @@
     @swf.step(retry=swf.Retry(max_attempts=5), timeout="30s")
     async def charge(order: Order) -> str: ...
 
-A decorated step is still a plain function when called directly. Options live on the step, or on a copy made by
+In a workflow, `await charge(order)` means `await ctx.step(charge, order)`; inside a step and outside of workflows a
+decorated step is the plain function that it was. Options live on the step, or on a copy made by
 `charge.options(key=...)`, never beside the function's own arguments.
+
+The danger is memory of the wrong object. What is learned about a function (its name, its output type) is kept on the
+step itself, or, for a plain function, only if it lives as long as its module: a closure or a partial belongs to one run
+and must go with it. Nothing is ever looked up by equality: the object that was given is the object that is called.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidName, InvalidWorkflow
+from ..model.errors import InvalidName, InvalidPolicy, InvalidWorkflow
 from ..model.retry import Retry
 from .branches import IN_STEP, check_name
+from .current import call_step, current_execution
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -36,6 +45,8 @@ class StepOptions:
     key: str | None = None
     retry: Retry = ONCE
     timeout: float | None = None
+    formerly: tuple[str, ...] = ()
+    """Names that this step had before: what is on record under them is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +72,47 @@ def step_info() -> StepInfo:
 
 
 class StepFunction(Generic[P, R_co]):
-    """A function that `ctx.step` runs with its own options; called directly it is the plain function."""
+    """A function that a workflow runs as a step, with options of its own; elsewhere it is the plain function."""
 
-    def __init__(self, function: Callable[P, R_co], options: StepOptions) -> None:
+    def __init__(self, function: Callable[P, R_co], options: StepOptions, facts: Facts | None = None) -> None:
         self.function = function
         self.step_options = options
+        self._facts = facts
+        self._call: Call | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        return self.function(*args, **kwargs)
+        execution = current_execution()
+        if execution is None:
+            return self.function(*args, **kwargs)
+        outcome: R_co = call_step(execution, self, args, kwargs)
+        return outcome
+
+    def __str__(self) -> str:
+        return _shown(self.function)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> StepFunction[P, R_co]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> StepFunction[..., R_co]: ...
+    def __get__(self, instance: object | None, owner: type | None = None) -> StepFunction[..., R_co]:
+        """A decorated method belongs to its object, as any method does."""
+        if instance is None:
+            return self
+        return StepFunction(types.MethodType(self.function, instance), self.step_options, self.facts)
+
+    @property
+    def facts(self) -> Facts:
+        if self._facts is None:
+            self._facts = facts_of(self.function)
+        return self._facts
+
+    @property
+    def call(self) -> Call:
+        """It never changes, so it is made once; it belongs to this step and goes with it."""
+        if self._call is None:
+            self._call = _make_call(self.function, self.step_options, self.facts, self.step_options.name)
+        return self._call
 
     def options(
         self,
@@ -80,10 +123,10 @@ class StepFunction(Generic[P, R_co]):
         timeout: Duration | None = None,
     ) -> StepFunction[P, R_co]:
         """The same step with other options, for one call."""
-        changes: dict[str, Any] = {"name": name, "key": key, "retry": retry}
+        changes: dict[str, Any] = {"name": name, "key": key, "retry": retry and _retry(retry)}
         changes["timeout"] = None if timeout is None else seconds(timeout, what="timeout of a step")
         chosen = {name: value for name, value in changes.items() if value is not None}
-        return StepFunction(self.function, replace(self.step_options, **chosen))
+        return StepFunction(self.function, replace(self.step_options, **chosen), self._facts)
 
 
 class StepDecorator:
@@ -91,34 +134,90 @@ class StepDecorator:
         self._options = options
 
     def __call__(self, function: Callable[P, R_co], /) -> StepFunction[P, R_co]:
+        if isinstance(function, StepFunction):
+            raise InvalidWorkflow(f"{_shown(function)} is a step already; decorate it once, or write .options(…)")
+        _refuse_workflow(function, "cannot be a step as well; decorate a plain function")
+        if not callable(function):
+            raise InvalidWorkflow(f"swf.step decorates a function; {function!r} cannot be called")
         return StepFunction(function, self._options)
 
 
+@overload
+def step(function: Callable[P, R_co], /) -> StepFunction[P, R_co]: ...
+@overload
 def step(
-    *, name: str | None = None, key: str | None = None, retry: Retry = ONCE, timeout: Duration | None = None
-) -> StepDecorator:
-    """Give a function the options with which ctx.step shall run it."""
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+    formerly: Iterable[str] = (),
+) -> StepDecorator: ...
+def step(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    retry: Retry = ONCE,
+    timeout: Duration | None = None,
+    formerly: Iterable[str] = (),
+) -> Any:
+    """Make a function a step: @swf.step, or @swf.step(retry=swf.Retry(max_attempts=5), timeout="30s").
+
+    name: how its records are called; the function's name unless given.
+    key: takes the place of the count in the identity of its records.
+    retry: how often and how soon a failed attempt is tried again; one attempt unless given.
+    timeout: how long an attempt may take.
+    formerly: names that it had before, so that records of runs under way are found after a rename.
+    """
     limit = None if timeout is None else seconds(timeout, what="timeout of a step")
-    return StepDecorator(StepOptions(None if name is None else check_name(name), key, retry, limit))
+    if isinstance(function, str):
+        raise InvalidWorkflow(f"write @swf.step(name={function!r})")
+    names = (formerly,) if isinstance(formerly, str) else tuple(formerly)
+    former = tuple(check_name(one, "former step") for one in names)
+    options = StepOptions(None if name is None else check_name(name), key, _retry(retry), limit, former)
+    decorate = StepDecorator(options)
+    return decorate if function is None else decorate(function)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One durable call of a function: resolved once, where ctx.step was written."""
+def _retry(value: Any) -> Retry:
+    if not isinstance(value, Retry):
+        told = f"write retry=swf.Retry(max_attempts={value})" if isinstance(value, int) else "write swf.Retry(…)"
+        raise InvalidPolicy(f"retry= of a step takes a Retry, not {value!r}; {told}")
+    return value
 
-    name: str
-    function: Callable[..., Any]
-    options: StepOptions
+
+class Facts(NamedTuple):
+    """What is learned by looking at a function. It must not hold the function itself: see the cache below."""
+
+    name: str | None
     is_async: bool
-    what: str
-    """What its output is called in messages."""
-    read: Callable[[str], Any]
-    """Its output as the annotated type."""
-    is_simple: bool = field(init=False)
-    """Nothing but awaiting it."""
+    output: Any
+    """The annotated type of what it returns, so that an output is of that type also when it comes from its record."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "is_simple", self.is_async and self.options.timeout is None)
+
+class Call:
+    """One durable call of a function: what to run, under which name, and how to read what it returned."""
+
+    __slots__ = ("function", "is_async", "is_simple", "name", "options", "read", "shown", "what")
+
+    def __init__(self, name: str, function: Callable[..., Any], options: StepOptions, facts: Facts) -> None:
+        self.name = name
+        self.function = function
+        self.options = options
+        self.shown = f"step({name})"
+        self.what = f"output of step {name}"
+        """What its output is called in messages."""
+        self.read: Callable[[str], Any] = payload.reader(facts.output, what=self.what)
+        """Its output as the annotated type."""
+        self.runs(function, facts.is_async)
+
+    def runs(self, function: Callable[..., Any], is_async: bool) -> None:
+        self.function = function
+        self.is_async = is_async
+        self.is_simple = is_async and self.options.timeout is None
+        """Nothing but awaiting it."""
 
 
 def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
@@ -128,42 +227,66 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         if not rest:
             raise InvalidWorkflow(f"ctx.step({first!r}) names a step but gives no function to run")
         given, first, rest = first, rest[0], rest[1:]
-    if not callable(first):
-        raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
-    try:
-        call = _call(first, given)
-    except TypeError:  # it cannot be hashed
-        call = _call.__wrapped__(first, given)
-    if _STAND_INS:
-        other = next((other for real, other in _STAND_INS.items() if real is _plain(call.function)), None)
-        if other is not None:
-            call = replace(call, function=other, is_async=_is_async(other))
-    return call, rest
+    if isinstance(first, StepFunction):
+        call = first.call if given is None else _make_call(first.function, first.step_options, first.facts, given)
+    else:
+        _refuse_workflow(first, f"is a workflow: write ctx.run({_shown(first)}, …)")
+        if not callable(first):
+            raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
+        call = _make_call(first, NO_OPTIONS, facts_of(first), given)
+    return (_with_stand_in(call) if _STAND_INS else call), rest
 
 
-@functools.lru_cache(maxsize=1024)
-def _call(first: Any, given: str | None) -> Call:
-    """The same function is looked at once, not at every call."""
-    options = first.step_options if isinstance(first, StepFunction) else StepOptions()
-    function = first.function if isinstance(first, StepFunction) else first
-    name = given if given is not None else options.name or getattr(_plain(function), "__name__", None)
+NO_OPTIONS = StepOptions()
+
+
+def _make_call(function: Any, options: StepOptions, facts: Facts, given: str | None) -> Call:
+    name = given if given is not None else options.name or facts.name
     if name is None or name == "<lambda>":
         what = "a lambda" if name else f"a {type(function).__name__}"
         raise InvalidName(f'{what} has no name to remember it by; write ctx.step("name", …)')
-    what = f"output of step {name}"
-    read = payload.reader(output_type(_plain(function)), what=what)
-    return Call(check_name(name), function, options, _is_async(function), what, read)
+    return Call(check_name(name), function, options, facts)
 
 
-_STAND_INS: dict[Any, Callable[..., Any]] = {}
+def _refuse_workflow(function: Any, told: str) -> None:
+    if hasattr(function, "takes_input") and hasattr(function, "handler"):
+        raise InvalidWorkflow(f"{_shown(function)} {told}")
+
+
+def _shown(function: Any) -> str:
+    return str(getattr(getattr(function, "handler", None) or function, "__name__", function))
+
+
+_MODULE_FUNCTIONS: WeakKeyDictionary[types.FunctionType, Facts] = WeakKeyDictionary()
+"""Only functions that live as long as their module: a closure, a partial or a bound method may belong to one run, and
+whatever it refers to would stay in memory with it."""
+
+
+def facts_of(function: Any) -> Facts:
+    if type(function) is not types.FunctionType or function.__closure__ or "<locals>" in function.__qualname__:
+        return _look_at(function)
+    facts = _MODULE_FUNCTIONS.get(function)
+    if facts is None:
+        facts = _MODULE_FUNCTIONS[function] = _look_at(function)
+    return facts
+
+
+def _look_at(function: Any) -> Facts:
+    plain = _plain(function)
+    return Facts(getattr(plain, "__name__", None), _is_async(plain), _output_type(plain))
+
+
+_STAND_INS: dict[tuple[int, ...], tuple[Any, Callable[..., Any]]] = {}
+"""By identity, with the function itself, so that its identity stays its own."""
 
 
 @contextmanager
 def stand_in(function: Any, other: Callable[..., Any]) -> Iterator[None]:
     """For tests: whenever a workflow runs this function as a step, the other one is called instead."""
-    key = _plain(function)
+    plain = _plain(function)
+    key = _identity(plain)
     before = _STAND_INS.get(key)
-    _STAND_INS[key] = other
+    _STAND_INS[key] = plain, other
     try:
         yield
     finally:
@@ -173,6 +296,20 @@ def stand_in(function: Any, other: Callable[..., Any]) -> Iterator[None]:
             _STAND_INS[key] = before
 
 
+def _identity(plain: Any) -> tuple[int, ...]:
+    """A method is made anew each time that it is asked for; its object and its function stay."""
+    return (id(plain.__self__), id(plain.__func__)) if isinstance(plain, types.MethodType) else (id(plain),)
+
+
+def _with_stand_in(call: Call) -> Call:
+    found = _STAND_INS.get(_identity(_plain(call.function)))
+    if found is None:
+        return call
+    other = copy(call)
+    other.runs(found[1], _is_async(_plain(found[1])))
+    return other
+
+
 def _plain(function: Any) -> Any:
     """The function inside partials and decorated steps."""
     while isinstance(function, functools.partial | StepFunction):
@@ -180,22 +317,14 @@ def _plain(function: Any) -> Any:
     return function
 
 
-def _is_async(function: Any) -> bool:
-    target = _plain(function)
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
+def _is_async(plain: Any) -> bool:
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004
 
 
-def output_type(function: Any) -> Any:
-    """The annotated return type, so that an output has it on first execution and after a crash alike."""
-    try:
-        return _output_type(function)
-    except TypeError:  # it cannot be hashed
-        return _output_type.__wrapped__(function)
-
-
-@functools.lru_cache(maxsize=1024)
-def _output_type(function: Any) -> Any:
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+def _output_type(plain: Any) -> Any:
+    target = plain if inspect.isroutine(plain) else getattr(plain, "__call__", plain)  # noqa: B004
+    if not getattr(target, "__annotations__", None):
+        return Any
     try:
         hint = get_type_hints(target, include_extras=True).get("return", Any)
     except (NameError, TypeError, AttributeError):

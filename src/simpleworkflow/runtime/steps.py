@@ -12,13 +12,14 @@ import contextvars
 import inspect
 import logging
 import random
+import sys
 from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..model import failure, moves, payload
 from ..model.duration import human
-from ..model.errors import ExecutionStopped, InvalidInput, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body
@@ -42,13 +43,17 @@ class Steps(Memo):
         self._stragglers: dict[str, asyncio.Future[Any]] = {}
         """Threads of steps that ran out of time."""
 
-    def step(self, first: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    def step(
+        self, first: Any, rest: tuple[Any, ...], kwargs: dict[str, Any], above: int = 2
+    ) -> Coroutine[Any, Any, Any]:
+        """`above`: how many frames the line that made the call is away."""
         if self._stage.reason is not None:
             return self.refuse()  # as `durable` does it, without the price of a call
         branch = self._enter()
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
-        return self._at(step_id, self._step(call, args, kwargs, step_id))
+        made = self._written[step_id] = self._step(call, args, kwargs, step_id)
+        return self._made_here(step_id, made, call.shown, sys._getframe(above))
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._begin(step_id)
@@ -91,7 +96,7 @@ class Steps(Memo):
     async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> None:
         """Returns when it is time for another attempt; raises StepFailed when there is none."""
         policy, attempt = call.options.retry, story["attempt"]
-        permanent = not policy.retries(error) or isinstance(error, PayloadError | InvalidInput)
+        permanent = not policy.retries(error) or failure.is_mistake(error)
         as_json, line = failure.describe(error, permanent=permanent)
         if attempt >= policy.max_attempts or permanent:
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))

@@ -1,0 +1,125 @@
+"""The durable calls that a run's code has made: each of them must be awaited before the code returns.
+
+A forgotten `await` is the most expensive slip in a workflow: `ctx.step(charge, order)` alone on its line makes a
+coroutine that never runs, the run succeeds, and nobody was charged. Python's own warning comes when the object is
+thrown away, which may be at the exit of the process. So an execution remembers every call with the line that made it.
+A call whose coroutine is not finished when the code returns fails the run with that line; one that only we still refer
+to can never be awaited, and is refused as soon as the run begins to wait for something else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Collection
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from ..model.errors import InvalidWorkflow
+
+Call = Any
+"""A coroutine; one that is finished or closed has no frame any more."""
+
+PRUNE_AT = 100
+_OURS = f"{__package__.partition('.')[0]}."
+_OUR_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
+"""A blocking workflow calls from its own thread, whose lines are not seen from the loop."""
+
+
+class Made(NamedTuple):
+    call: Call
+    what: str
+    code: CodeType
+    instruction: int
+
+    @property
+    def has_begun(self) -> bool:
+        return inspect.getcoroutinestate(self.call) != inspect.CORO_CREATED
+
+    def __str__(self) -> str:
+        file = os.path.basename(self.code.co_filename)
+        return (
+            f"ctx.{self.what}"
+            if self.code.co_filename.startswith(_OUR_FILES)
+            else f"ctx.{self.what} at {file}:{self._line}"
+        )
+
+    @property
+    def _line(self) -> int:
+        lines = (line for start, end, line in self.code.co_lines() if start <= self.instruction < end)
+        return next(lines, None) or self.code.co_firstlineno
+
+
+class MadeCalls:
+    """What one execution has made, by place."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Call, str, CodeType, int]] = {}
+        self._prune_at = PRUNE_AT
+
+    def add(self, place: str, call: Call, what: str, frame: FrameType) -> None:
+        made = self._made
+        if len(made) >= self._prune_at:
+            self._made = made = {place: one for place, one in made.items() if one[0].cr_frame is not None}
+            self._prune_at = PRUNE_AT + 2 * len(made)
+        made[place] = call, what, frame.f_code, frame.f_lasti
+
+    @property
+    def is_finished(self) -> bool:
+        return all(call.cr_frame is None for call, *_ in self._made.values())
+
+    def refuse_unfinished(self) -> None:
+        """The code has returned: what is not finished now would never be."""
+        unfinished = [Made(*one) for one in self._made.values() if one[0].cr_frame is not None]
+        if unfinished:
+            raise InvalidWorkflow(_told(unfinished))
+
+    def refuse_dropped(self, written: Collection[str]) -> None:
+        """Of the calls at these places, which have not begun: those that nothing refers to but we."""
+        dropped = [place for place in written if place in self._made and _is_dropped(self._made, place)]
+        if dropped:
+            raise InvalidWorkflow(_told([Made(*self._made[place]) for place in dropped]))
+
+    def close(self) -> None:
+        """Without Python's warning for each that was never awaited: what is to be said of them has been said."""
+        for call, *_ in self._made.values():
+            if inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+                call.close()
+        self._made.clear()
+
+
+def _told(calls: list[Made]) -> str:
+    first, *others = calls
+    left = f"; so were {len(others)} more" if others else ""
+    if first.has_begun:
+        return f"{first} was still under way when the workflow returned{left}: await it, or the task that it runs in"
+    return f"{first} was not awaited{left}: it has not run; write await ctx.{first.what.partition('(')[0]}(…)"
+
+
+def caller() -> FrameType:
+    """The nearest frame that is not ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+        frame = frame.f_back
+    return frame
+
+
+def _is_dropped(made: dict[str, tuple[Call, str, CodeType, int]], place: str) -> bool:
+    return sys.getrefcount(made[place][0]) == _ALONE
+
+
+async def _nothing() -> None: ...
+
+
+def _count_of_a_dropped_call() -> int:
+    """As many references as a call has that its maker has dropped: ours here and the one of the places in memo.py."""
+    call = _nothing()
+    made, written = {"": (call, "", _nothing.__code__, 0)}, {"": call}
+    del call
+    count = sys.getrefcount(made[""][0])
+    written.popitem()[1].close()
+    return count
+
+
+_ALONE = _count_of_a_dropped_call()

@@ -1,0 +1,127 @@
+"""A durable call that is not awaited has no effect: the run must not succeed without it, and must say which line."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import simpleworkflow as swf
+from simpleworkflow.model.states import Status
+
+ONCE = swf.Retry(max_attempts=5, base="1h", cap="1h")
+
+
+async def charge(cents: int = 1) -> str:
+    return f"charged {cents}"
+
+
+paid = swf.step(charge)
+
+CALLS: dict[str, tuple[Callable[[swf.Context], Any], str]] = {
+    "step": (lambda ctx: ctx.step(charge, 1), r"ctx\.step\(charge\)"),
+    "direct": (lambda ctx: paid(1), r"ctx\.step\(charge\)"),
+    "sleep": (lambda ctx: ctx.sleep("1h"), r"ctx\.sleep"),
+    "signal": (lambda ctx: ctx.wait_for_signal("go"), r"ctx\.wait_for_signal\(go\)"),
+    "emit": (lambda ctx: ctx.emit("paid", 1), r"ctx\.emit\(paid\)"),
+    "publish": (lambda ctx: ctx.publish("progress", 1), r"ctx\.publish\(progress\)"),
+    "run": (lambda ctx: ctx.run("t.other.v1", 1), r"ctx\.run\(t\.other\.v1\)"),
+    "trigger": (lambda ctx: ctx.trigger("t.other.v1", 1), r"ctx\.trigger\(t\.other\.v1\)"),
+    "race": (lambda ctx: ctx.race(ctx.sleep(1), ctx.sleep(2)), r"ctx\.\w+"),
+    "now": (lambda ctx: ctx.now(), r"ctx\.now"),
+}
+
+
+def line_of(call: Any) -> int:
+    line: int = call.__code__.co_firstlineno
+    return line
+
+
+@pytest.mark.parametrize(("call", "told"), CALLS.values(), ids=CALLS)
+async def test_a_run_that_forgot_an_await_fails_with_the_call_and_its_line(app: swf.App, call: Any, told: str) -> None:
+    @app.workflow("t.forgot.v1", retry=ONCE)
+    async def forgot(ctx: swf.Context) -> str:
+        call(ctx)
+        return "paid"
+
+    async with app.worker():
+        handle = await app.trigger(forgot)
+        run = await app.wait(handle.id, timeout="10s")
+    assert run.status is Status.FAILED
+    assert run.attempt == 1
+    assert re.search(told + rf" at test_forgotten_await\.py:{line_of(call)} was not awaited", str(run.last_error))
+    assert [step for step in await app.steps(handle.id) if step.status == "succeeded"] == []
+
+
+async def test_a_dropped_call_is_refused_before_the_run_waits_for_something_else(app: swf.App) -> None:
+    @app.workflow("t.dropped.v1", retry=ONCE)
+    async def dropped(ctx: swf.Context) -> None:
+        ctx.step(charge, 1)
+        await ctx.sleep("1h")
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"ctx\.step\(charge\) at .*:\d+ was not awaited"):
+            await app.run(dropped, timeout="10s")
+
+
+async def test_a_call_that_is_kept_for_later_may_be_awaited_after_a_wait(app: swf.App) -> None:
+    @app.workflow("t.later.v1", retry=ONCE)
+    async def later(ctx: swf.Context) -> str:
+        call = ctx.step(charge, 7)
+        await ctx.sleep("1100ms")
+        return await call
+
+    async with app.worker():
+        assert await app.run(later, timeout="10s") == "charged 7"
+
+
+async def test_a_durable_call_in_a_task_that_is_left_behind_fails_the_run(app: swf.App) -> None:
+    started: set[bool] = set()
+
+    async def slow(begins: bool) -> None:
+        started.add(begins)
+        await asyncio.sleep(60)
+
+    @app.workflow("t.behind.v1", retry=ONCE)
+    async def behind(ctx: swf.Context, begins: bool) -> str:
+        task = asyncio.create_task(ctx.step(slow, begins))
+        while begins and begins not in started:
+            await asyncio.sleep(0.001)
+        return f"done {task.get_name()[:0]}"
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"ctx\.step\(slow\) at .*:\d+ was not awaited"):
+            await app.run(behind, False, timeout="10s")
+        with pytest.raises(swf.RunFailed, match=r"ctx\.step\(slow\) at .*:\d+ was still under way when the workflow"):
+            await app.run(behind, True, timeout="10s")
+
+
+async def test_calls_that_the_code_has_dismissed_do_not_fail_the_run(app: swf.App) -> None:
+    @app.workflow("t.dismissed.v1", retry=ONCE)
+    async def dismissed(ctx: swf.Context) -> str:
+        waiting = asyncio.create_task(ctx.wait_for_signal("never"))
+        await asyncio.wait({waiting}, timeout=0.01)
+        waiting.cancel()
+        ctx.step(charge, 1).close()
+        first = await ctx.race(ctx.step(charge, 2), ctx.sleep("1h"))
+        return str(first.value)
+
+    async with app.worker():
+        assert await app.run(dismissed, timeout="10s") == "charged 2"
+
+
+async def test_a_failing_run_that_forgot_an_await_keeps_its_own_error(
+    app: swf.App, recwarn: pytest.WarningsRecorder
+) -> None:
+    @app.workflow("t.fails.v1", retry=swf.Retry(max_attempts=1))
+    async def fails(ctx: swf.Context) -> None:
+        ctx.step(charge, 1)
+        raise ValueError("its own")
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match="its own"):
+            await app.run(fails, timeout="10s")
+    assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []

@@ -1,0 +1,125 @@
+"""A step calls exactly the object that it was given, and keeps nothing of it when its run is over."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import simpleworkflow as swf
+
+RUNS = 3000
+A_HANDFUL = 10
+
+
+@dataclass(frozen=True)
+class Send:
+    template: str
+    to: str = field(compare=False)
+
+    def __call__(self) -> str:
+        return f"{self.template} to {self.to}"
+
+
+class Equal:
+    """Equal to all of its kind, whatever it does."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    def __hash__(self) -> int:
+        return 1
+
+    async def send(self) -> str:
+        return self.to
+
+    async def __call__(self) -> str:
+        return self.to
+
+
+@pytest.mark.parametrize("make", [lambda to: Send("mail", to), Equal, lambda to: Equal(to).send])
+async def test_a_step_calls_the_object_that_it_was_given_and_no_equal_one(
+    app: swf.App, make: Callable[[str], Any]
+) -> None:
+    @app.workflow("t.send.v1")
+    async def send(ctx: swf.Context, to: str) -> str:
+        sent: str = await ctx.step("send", make(to))
+        return sent.removeprefix("mail to ")
+
+    async with app.worker():
+        assert [await app.run(send, to) for to in ("ada", "bob", "eve")] == ["ada", "bob", "eve"]
+
+
+class Blob:
+    """What a run works with."""
+
+    def size(self) -> int:
+        return 1
+
+
+def of(blob: Blob, alive: Any = None) -> int:
+    return blob.size()
+
+
+decorated = swf.step(of)
+
+MAKERS: dict[str, Callable[[Blob], tuple[Any, ...]]] = {
+    "lambda": lambda blob: ("size", lambda: blob.size()),
+    "default": lambda blob: ("size", lambda blob=blob: blob.size()),
+    "partial": lambda blob: ("size", functools.partial(of, blob)),
+    "method": lambda blob: ("size", blob.size),
+    "options": lambda blob: (decorated.options(key=f"{id(blob)}"), blob),
+    "decorated inside": lambda blob: (swf.step(name="size")(lambda: blob.size()),),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+async def test_nothing_that_a_finished_run_closed_over_stays_alive(
+    make: Callable[[Blob], tuple[Any, ...]], tmp_path: Any
+) -> None:
+    """The cache is in front of every database, so one is enough."""
+    app, alive = swf.App(str(tmp_path / "test.db")), weakref.WeakSet[Blob]()
+    await app.migrate()
+
+    @app.workflow("t.blob.v1")
+    async def run(ctx: swf.Context) -> int:
+        blob = Blob()
+        alive.add(blob)
+        size: int = await ctx.step(*make(blob))
+        return size
+
+    async with app.worker():
+        handles = await app.trigger_many(run, [None] * (RUNS // len(MAKERS)))
+        assert await handles[-1].result("60s") == 1
+        for handle in handles:
+            assert await handle.result("60s") == 1
+        gc.collect()
+        assert len(alive) <= A_HANDFUL
+    await app.close()
+
+
+async def test_a_decorated_method_belongs_to_its_object(app: swf.App) -> None:
+    class Bank:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @swf.step
+        async def charge(self, cents: int) -> str:
+            return f"{cents} by {self.name}"
+
+    @app.workflow("t.bank.v1")
+    async def pay(ctx: swf.Context) -> list[str]:
+        return [await ctx.step(Bank("one").charge, 1), await Bank("two").charge(2)]
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        assert await handle.result("10s") == ["1 by one", "2 by two"]
+    assert [step.step_id for step in await app.steps(handle.id)] == ["charge#0", "charge#1"]
