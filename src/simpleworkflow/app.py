@@ -27,6 +27,7 @@ from .config import PREFIXES_VARIABLE, Settings
 from .model.duration import Duration, human, seconds
 from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
 from .model.keeping import Keep, rules_of
+from .model.misfit import OnChanged, OnMisfit
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
 from .model.outbox import lifecycle_rules
 from .model.retry import DEFAULT_RETRY, Retry
@@ -125,6 +126,8 @@ class App(Client):
         dead_letter: str | None = None,
         on_cancel: str | None = None,
         on_exhausted: Literal["fail", "hold"] = "fail",
+        on_changed: OnChanged | None = None,
+        on_misfit: OnMisfit | None = None,
     ) -> Decorator:
         """Make a function a workflow: `async def f(ctx: Context, order: Order) -> Receipt`, or `def` with SyncContext.
 
@@ -136,11 +139,16 @@ class App(Client):
         dead_letter: a workflow that is started with the story of each run that ends failed.
         on_cancel: a workflow that is started when a run is cancelled, with its id and payload.
         on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
+        on_changed: "hold" (or "warn", or "run") when a step is new and one that is on record seems to be the same under
+            its old name; the App's Settings decide unless given.
+        on_misfit: "hold" (or "fail") when the code cannot read the input or a record; likewise.
         """
         if callable(name):
             raise InvalidWorkflow("write @app.workflow() or @app.workflow('domain.action.v1'), with parentheses")
         caller = sys._getframe(1).f_locals
-        options = Options(retry, timeout, lease, concurrency, dead_letter, on_cancel, on_exhausted)
+        options = Options(
+            retry, timeout, lease, concurrency, dead_letter, on_cancel, on_exhausted, on_changed, on_misfit
+        )
 
         def decorate(handler: Any) -> Workflow[Any, Any]:
             workflow = make_workflow(name, handler, options, caller)

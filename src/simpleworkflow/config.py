@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .model.duration import human
 from .model.errors import InvalidPolicy
 from .model.limits import MAX_BYTES
+from .model.misfit import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
 
 URL_VARIABLE = "SIMPLEWORKFLOW_URL"
 PREFIXES_VARIABLE = "WORKER_TYPE_PREFIXES"
@@ -33,6 +34,10 @@ class Settings:
     max_payload: int = MAX_BYTES
     worker_silence: float = 45.0
     prune_every: float = 300.0
+    on_changed: OnChanged = "hold"
+    """What becomes of a run whose code is about to run a step that seems to be a renamed one that is on record."""
+    on_misfit: OnMisfit = "hold"
+    """What becomes of a run whose input or records its code cannot read."""
 
     def __post_init__(self) -> None:
         for name in ("lease", "sweep_every", "poll_every", "local_check_every", "store_timeout", "prune_every"):
@@ -42,6 +47,8 @@ class Settings:
             raise InvalidPolicy("drain cannot be negative; 0 hands runs back at once")
         if not 1 <= self.concurrency <= 10_000:
             raise InvalidPolicy(f"concurrency must be between 1 and 10,000, not {self.concurrency}")
+        check_choice("on_changed", self.on_changed, ON_CHANGED)
+        check_choice("on_misfit", self.on_misfit, ON_MISFIT)
         if self.lease < 0.3:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
 

@@ -60,9 +60,10 @@ def hold(named: tuple[str, ...], url: str | None, reason: str | None, as_json: b
 @runs_argument
 @url_option
 @json_option
-def resume(named: tuple[str, ...], url: str | None, as_json: bool) -> None:
+@click.option("--run-new", is_flag=True, help="run a new step that seemed to be a renamed one, and held the run")
+def resume(named: tuple[str, ...], run_new: bool, url: str | None, as_json: bool) -> None:
     """Let held runs go on."""
-    change_all(named, url, as_json, lambda app: app.resume)
+    change_all(named, url, as_json, lambda app: partial(app.resume, run_new=run_new))
 
 
 @click.command()

@@ -51,9 +51,13 @@ class Control(Outbox):
             raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be held")
         return run
 
-    async def resume(self, run_id: RunId) -> Run:
-        """Lift a hold, nothing else."""
-        run = await self._control(runs.resume([run_uuid(run_id)]), run_id, Hint.READY)
+    async def resume(self, run_id: RunId, *, run_new: bool = False) -> Run:
+        """Lift a hold, nothing else.
+
+        run_new: the run is held because a step is new, and one that is on record is not asked for any more: the new one
+        runs, and the record is kept for the history alone.
+        """
+        run = await self._control(runs.resume([run_uuid(run_id)], run_new), run_id, Hint.READY)
         if run.is_finished:
             raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; there is nothing to resume")
         return run

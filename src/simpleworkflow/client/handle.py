@@ -77,9 +77,9 @@ class RunHandle(Generic[O]):
         """Stop it from going on until resumed."""
         return await self._client.hold(self.id, reason=reason)
 
-    async def resume(self) -> Run:
-        """Lift a hold, nothing else."""
-        return await self._client.resume(self.id)
+    async def resume(self, *, run_new: bool = False) -> Run:
+        """Lift a hold, nothing else; run_new as in App.resume."""
+        return await self._client.resume(self.id, run_new=run_new)
 
     async def retry(self) -> Run:
         """Run it again from a finished state."""

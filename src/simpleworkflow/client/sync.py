@@ -123,9 +123,9 @@ class SyncRunHandle(_Blocking, Generic[O]):
         """Stop it from going on until resumed."""
         return self._block(self._handle.hold(reason))
 
-    def resume(self) -> Run:
-        """Lift a hold, nothing else."""
-        return self._block(self._handle.resume())
+    def resume(self, *, run_new: bool = False) -> Run:
+        """Lift a hold, nothing else; run_new as in App.resume."""
+        return self._block(self._handle.resume(run_new=run_new))
 
     def retry(self) -> Run:
         """Run it again from a finished state."""
@@ -361,9 +361,13 @@ class SyncClient(_Blocking):
         """Stop it from going on until resumed; a running one is handed back by its worker."""
         return self._block(self._client.hold(run_id, reason=reason))
 
-    def resume(self, run_id: RunId) -> Run:
-        """Lift a hold, nothing else."""
-        return self._block(self._client.resume(run_id))
+    def resume(self, run_id: RunId, *, run_new: bool = False) -> Run:
+        """Lift a hold, nothing else.
+
+        run_new: the run is held because a step is new, and one that is on record is not asked for any more: the new one
+        runs, and the record is kept for the history alone.
+        """
+        return self._block(self._client.resume(run_id, run_new=run_new))
 
     def retry(self, run_id: RunId) -> Run:
         """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""

@@ -22,7 +22,8 @@
     ├── RetryAfter              raised by handlers: retry, but not before this long
     ├── StepFailed              a step has spent its attempts
     ├── StepTimeout, SignalTimeout  (also TimeoutError)
-    └── NonDeterminismError     the code of a run under way has changed where it hurts (a PermanentError)
+    └── Misfit                  what is on record does not fit the code (a PermanentError)
+        └── NonDeterminismError     the code asks for another kind of thing than is on record, or leaves it out
 
     ExecutionStopped (BaseException)  the worker no longer owns the run; nothing you do now will be recorded
 
@@ -31,6 +32,7 @@ A class docstring is its default message, so that documentation and runtime say 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -211,7 +213,16 @@ class SignalTimeout(SimpleWorkflowError, TimeoutError):
         self.step_id = step_id
 
 
-class NonDeterminismError(PermanentError):
+class Misfit(PermanentError):
+    """What is on record does not fit the code."""
+
+    def __init__(self, message: str | None = None, *, unasked: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.unasked = tuple(unasked)
+        """What is on record and would be left behind if the run went on as it is."""
+
+
+class NonDeterminismError(Misfit):
     """What the code asks for is not what was recorded there."""
 
 

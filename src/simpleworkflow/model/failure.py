@@ -19,6 +19,7 @@ from .errors import (
     InvalidPolicy,
     InvalidSchedule,
     InvalidWorkflow,
+    Misfit,
     PayloadError,
     RetryAfter,
     RunEnded,
@@ -30,6 +31,7 @@ from .retry import Retry
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
+HOLD_REASON_LIMIT = 1_000
 CAUSE_DEPTH = 5
 
 MISTAKES = (
@@ -50,6 +52,8 @@ def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, 
     described = _as_dict(error, CAUSE_DEPTH)
     if permanent:
         described["permanent"] = True
+    if isinstance(error, Misfit) and error.unasked:
+        described["unasked"] = list(error.unasked)
     if steps := dict.fromkeys((*failed_steps(error), *also)):
         described["steps"] = list(steps)
     return payload.encode(described, what="error"), one_line(error)
@@ -60,6 +64,20 @@ def steps_of(error_json: str | None) -> list[str]:
     story = payload.decode(error_json or "null", what="error")
     steps = story.get("steps") if isinstance(story, dict) else None
     return [step for step in steps if isinstance(step, str)] if isinstance(steps, list) else []
+
+
+def left_behind_by_hold(error_json: str | None, hold_reason: str | None) -> list[str]:
+    """What is on record and was not asked for by the code whose error holds this run; nothing when the run is held for
+    another reason, since its newest error may be an old one."""
+    story = payload.decode(error_json or "null", what="error")
+    if not isinstance(story, dict) or hold_reason is None or hold_reason_of(str(story.get("message"))) != hold_reason:
+        return []
+    found = story.get("unasked")
+    return [step for step in found if isinstance(step, str)] if isinstance(found, list) else []
+
+
+def hold_reason_of(message: str) -> str:
+    return _clean(message, HOLD_REASON_LIMIT)
 
 
 def failed_steps(error: BaseException) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ The invariants, which tests check after every operation and the tables keep by C
   4. A move that needs a lease lands only with the epoch of the current lease, proved under the row lock.
   5. The events of a run, read in order, are a path through this table.
 
-exhaust and hold_spent leave a `held` event too: the run is pending and held at once.
+exhaust, set_aside and hold_spent leave a `held` event too: the run is pending and held at once.
 When you add a move: add its row here, its statement in store/sql, its performer, and the matrix test covers it.
 """
 
@@ -66,6 +66,7 @@ MOVES: dict[str, Move] = {
         Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),
         Move("retry", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
         Move("exhaust", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
+        Move("set_aside", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
         Move("release", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
         Move("pause", _LEASED, _to(Status.PAUSED), Needs.LEASE, "runtime/journal.py", EventType.PAUSED),
         Move("overrun", _LEASED, _to(Status.TIMED_OUT), Needs.LEASE, "runtime/journal.py", EventType.TIMED_OUT),
@@ -267,6 +268,12 @@ def exhaust(lease: Any, error: str, last_error: str, *, elapsed: float, clears: 
     reason = f"out of attempts; the last error: {last_error}"
     rest: dict[str, Any] = {"error": error, "last_error": last_error, "hold_reason": reason, "clears": clears}
     return _ending("exhaust", lease, elapsed, burns=1, **rest)
+
+
+def set_aside(lease: Any, error: str, last_error: str, *, elapsed: float) -> Ending:
+    """What is on record does not fit the code. Nothing is burned: the run is held until an operator, or code that fits,
+    lets it go on."""
+    return _ending("set_aside", lease, elapsed, error=error, last_error=last_error, hold_reason=last_error)
 
 
 def release(lease: Any, *, elapsed: float, delay: float = 0.0) -> Ending:

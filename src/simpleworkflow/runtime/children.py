@@ -9,6 +9,7 @@ parent by an operator opens the child again.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -74,6 +75,8 @@ class Children(Steps):
         self._begin(step_id)
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
+        if self._has_past:
+            self.refuse_renamed(step_id, child.payload)
         self._begun.add(child.id)
         child = child._replace(traceparent=tracing.for_child(self._stage.lease))
         output = payload.encode(str(child.id))
@@ -120,7 +123,8 @@ class Children(Steps):
             kind = _ENDINGS.get(str(story.get("status")), RunFailed)
             message = f"child run {child_id} {story.get('status')}: {story.get('message')}"
             raise kind(message, step_id=step_id, error=story.get("error"))
-        return payload.decode(output or "null", as_type, what=f"result of run {child_id}")
+        what = f"result of run {child_id}"
+        return self.read(partial(payload.decode, as_type=as_type, what=what), output, step_id)
 
     def _type(self, child_id: UUID) -> str:
         return payload.encode(self.types.get(child_id))

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidWorkflow
+from ..model.misfit import OnSignalMisfit
 from ..model.schedule import ScheduledSlot, slot_of
 from . import tracing
 from .branches import IN_STEP
@@ -136,12 +137,21 @@ class Context(_Identity):
         return self._stage.durable.sleep_until(instant)
 
     @overload
-    def wait_for_signal(self, name: str, /, *, timeout: Duration | None = None) -> Coro[Any]: ...
+    def wait_for_signal(
+        self, name: str, /, *, timeout: Duration | None = None, on_misfit: OnSignalMisfit = "raise"
+    ) -> Coro[Any]: ...
     @overload
-    def wait_for_signal(self, name: str, as_type: type[R], /, *, timeout: Duration | None = None) -> Coro[R]: ...
-    def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Coro[Any]:
-        """The next signal of that name, whether it came before or comes later; SignalTimeout when none does."""
-        return self._stage.durable.wait_for_signal(name, as_type, timeout)
+    def wait_for_signal(
+        self, name: str, as_type: type[R], /, *, timeout: Duration | None = None, on_misfit: OnSignalMisfit = "raise"
+    ) -> Coro[R]: ...
+    def wait_for_signal(
+        self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None, on_misfit: OnSignalMisfit = "raise"
+    ) -> Coro[Any]:
+        """The next signal of that name, whether it came before or comes later; SignalTimeout when none does.
+
+        on_misfit: a signal that does not fit the type raises InvalidInput, or is put on record and skipped ("skip").
+        """
+        return self._stage.durable.wait_for_signal(name, as_type, timeout, on_misfit)
 
     @overload
     def trigger(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[ChildHandle[O]]: ...
@@ -258,9 +268,11 @@ class SyncContext(_Identity):
         """As `Context.sleep_until`."""
         self._stage.block(lambda: self._stage.durable.sleep_until(instant))
 
-    def wait_for_signal(self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None) -> Any:
+    def wait_for_signal(
+        self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None, on_misfit: OnSignalMisfit = "raise"
+    ) -> Any:
         """As `Context.wait_for_signal`."""
-        return self._stage.block(lambda: self._stage.durable.wait_for_signal(name, as_type, timeout))
+        return self._stage.block(lambda: self._stage.durable.wait_for_signal(name, as_type, timeout, on_misfit))
 
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
         """As `Context.run`."""

@@ -8,27 +8,33 @@ the names of all other pieces start with @.
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from uuid import UUID, uuid5
 
 from ..model import failure, payload
 from ..model.duration import Duration, human, seconds
 from ..model.errors import InvalidInput, InvalidWorkflow, SignalTimeout
+from ..model.misfit import ON_SIGNAL_MISFIT, OnSignalMisfit, check_choice
 from ..model.outbox import check_emitted
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, check_name
+from .labels import about
 from .made import caller
 from .memo import durable
 from .races import Races
+from .replay import SKIPPED, path_of
 
 if TYPE_CHECKING:
     from .stage import Stage
+
+log = logging.getLogger("simpleworkflow.execute")
 
 PUBLISHED = "@publish "
 
@@ -77,17 +83,23 @@ class Durable(Races):
     # Signals.
 
     @durable
-    def wait_for_signal(self, name: str, as_type: Any, timeout: Duration | None) -> Coroutine[Any, Any, Any]:
+    def wait_for_signal(
+        self, name: str, as_type: Any, timeout: Duration | None, on_misfit: OnSignalMisfit = "raise"
+    ) -> Coroutine[Any, Any, Any]:
         branch = self._enter()
+        check_choice("on_misfit of a signal", on_misfit, ON_SIGNAL_MISFIT)
         limit = None if timeout is None else seconds(timeout, what="timeout")
         step_id = branch.identify(check_name(name, "signal"))
-        return self._at(step_id, self._signal(step_id, name, as_type, limit), f"wait_for_signal({name})")
+        return self._at(
+            step_id, self._signal(step_id, name, as_type, limit, on_misfit == "skip"), f"wait_for_signal({name})"
+        )
 
-    async def _signal(self, step_id: str, name: str, as_type: Any, limit: float | None) -> Any:
+    async def _signal(self, step_id: str, name: str, as_type: Any, limit: float | None, skips: bool) -> Any:
         self._begin(step_id)
         known = self._recorded(step_id, StepKind.SIGNAL)
+        decode = partial(payload.decode, as_type=as_type, what=f"signal {name}")
         if known is not None and known.status is StepStatus.SUCCEEDED:
-            return payload.decode(known.output_json or "null", as_type, what=f"signal {name}")
+            return self.read(decode, known.output_json, step_id)
         told = f"no signal {name!r} came" + ("" if limit is None else f" within {human(limit)}")
         if known is not None and known.status is StepStatus.FAILED:
             if known.error_json is not None:
@@ -96,25 +108,35 @@ class Durable(Races):
         left = limit
         if known is not None:
             left = None if known.due_at is None else self._left(known)
+        due = None if left is None else self._stage.clock.passed() + left
+        while True:
+            signal = await self._next_signal(step_id, name, due, is_known=known is not None)
+            if signal is None:
+                await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, due_in=0.0))
+                raise SignalTimeout(told, step_id=step_id)
+            try:
+                value = decode(signal.payload_json)
+            except InvalidInput as error:
+                if not skips:
+                    await self._reject(step_id, signal, error)
+                await self._skip(step_id, signal, error)
+                continue
+            return await self._consume(step_id, signal, value)
+
+    async def _next_signal(self, step_id: str, name: str, due: float | None, *, is_known: bool) -> Signal | None:
+        """None when none came in time."""
+        left = None if due is None else max(due - self._stage.clock.passed(), 0.0)
         signal = self._stage.post.take(name)
         if signal is None and (left is None or left > 0):
             waiting = self._record(step_id, StepKind.SIGNAL, StepStatus.WAITING, due_in=left)
-            is_known = known is not None
             signal = await self._wait(step_id, record=waiting, is_known=is_known, duration=left, signal=name)
-        if signal is None:
-            await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, due_in=0.0))
-            raise SignalTimeout(told, step_id=step_id)
-        return await self._consume(step_id, name, signal, as_type)
-
-    async def _consume(self, step_id: str, name: str, signal: Signal, as_type: Any) -> Any:
-        if self._is_beaten(step_id):
+        if signal is not None and self._is_beaten(step_id):
             self._stage.post.give_back(signal)
-            await asyncio.Event().wait()
+            await self._never()
+        return signal
+
+    async def _consume(self, step_id: str, signal: Signal, value: Any) -> Any:
         text = signal.payload_json
-        try:
-            value = payload.decode(text, as_type, what=f"signal {name}")
-        except InvalidInput as error:
-            await self._reject(step_id, signal, error)
         await self._write(
             self._record(step_id, StepKind.SIGNAL, StepStatus.SUCCEEDED, output=text, signal_id=signal.id)
         )
@@ -125,6 +147,19 @@ class Durable(Races):
         told, _ = failure.failure("InvalidInput", str(error))
         await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, error=told, signal_id=signal.id))
         raise InvalidInput(str(error), step_id=step_id) from error
+
+    async def _skip(self, step_id: str, signal: Signal, error: InvalidInput) -> None:
+        """It is consumed by a record of its own, and the wait goes on."""
+        lease = self._stage.lease
+        log.warning(
+            "run %s (%s): a signal was skipped: %s", lease.id, lease.type, error, extra=about(lease, step=step_id)
+        )
+        told, _ = failure.failure("InvalidInput", str(error))
+        place = f"{path_of(step_id)}{SKIPPED}{signal.id}#0"
+        output = signal.payload_json
+        await self._write(
+            self._record(place, StepKind.VALUE, StepStatus.FAILED, error=told, output=output, signal_id=signal.id)
+        )
 
     # Values.
 

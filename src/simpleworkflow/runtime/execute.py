@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from ..clock import Timer
 from ..model import failure, moves
-from ..model.errors import ExecutionStopped
+from ..model.errors import ExecutionStopped, Misfit
 from ..model.moves import Ending, Pause
 from ..model.records import History, Lease
 from . import tracing
@@ -36,7 +36,8 @@ from .lazily import Lazily
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
-from .tasks import CURRENT, caught, failed_beside
+from .tasks import CURRENT, failed_beside
+from .threads import call_in_a_thread
 from .waits import only_waits
 
 log = logging.getLogger("simpleworkflow.execute")
@@ -61,6 +62,7 @@ class Execution(Stage):
     _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
+    _misfit: Exception | None = None
     ctx: Context | SyncContext | None = None
     """What its handler was called with."""
 
@@ -200,7 +202,9 @@ class Execution(Stage):
         """Whether user code was interrupted: cancelled, told to stop, or no longer the owner."""
         if self.reason is None:
             return False
-        return self.reason in {Stop.LOST, Stop.DEADLINE, Stop.SUSPEND} or self.workflow.is_async or self._told
+        return (
+            self.reason in {Stop.LOST, Stop.DEADLINE, Stop.SUSPEND, Stop.MISFIT} or self.workflow.is_async or self._told
+        )
 
     def _cancel_all(self, waited: float) -> None:
         alive = {task for task in (self._root, *self._family()) if task is not None and not task.done()}
@@ -291,11 +295,12 @@ class Execution(Stage):
                 self.ctx = Context(self)
                 result = await handler(self.ctx, *value)
             else:
-                result = await self._call_in_a_thread(handler, value)
+                self.ctx = SyncContext(self)
+                result = await call_in_a_thread(self, handler, self.ctx, *value)
+            if "durable" in self.__dict__ and not self._is_void:
+                await self._look_back()
             if self._is_void:
                 return self._stopped_ending()
-            if "durable" in self.__dict__ and not self.durable.made.is_finished:
-                await self._refuse_unfinished()
             output = self.workflow.encode_output(result, limit=self.services.max_payload)
             return moves.succeed(self.lease, output, elapsed=self.elapsed)
         except asyncio.CancelledError as error:
@@ -309,8 +314,11 @@ class Execution(Stage):
                 return self._stopped_ending()
             return self._failed(error)
 
-    async def _refuse_unfinished(self) -> None:
-        """The code has returned and left durable calls behind. Those that it has cancelled get time to end."""
+    async def _look_back(self) -> None:
+        """The code has returned: has it left something behind? Durable calls that it has cancelled get time to end."""
+        self.durable.warn_of_unasked()
+        if self.durable.made.is_finished:
+            return
         cancelled = [task for task in self.tasks if isinstance(task, asyncio.Task) and task.cancelling()]
         if cancelled:
             self.begin_work()
@@ -319,26 +327,6 @@ class Execution(Stage):
             finally:
                 self.end_work()
         self.durable.made.refuse_unfinished()
-
-    async def _call_in_a_thread(self, handler: Callable[..., Any], value: tuple[Any, ...]) -> Any:
-        context = contextvars.copy_context()
-        self.ctx = SyncContext(self)
-
-        def work() -> Any:
-            self.threads += (threading.get_ident(),)
-            return context.run(handler, self.ctx, *value)
-
-        call = self._loop.run_in_executor(self.services.threads, caught, work)
-        while not call.done():
-            try:
-                await asyncio.wait({call})
-            except asyncio.CancelledError:
-                if self.is_abandoned or self.reason is None:
-                    raise
-        result, error = call.result()
-        if error is not None:
-            raise error
-        return result
 
     def _failed(self, error: BaseException) -> Ending:
         """Never raises: an error that nobody can describe, or a broken logger, must not leave a run without end."""
@@ -354,6 +342,8 @@ class Execution(Stage):
             return self._describe_failure(RuntimeError(told))
 
     def _describe_failure(self, error: BaseException) -> Ending:
+        if isinstance(error, Misfit) and self.holds_misfits:
+            return self._set_aside(error)
         hold = self.workflow.on_exhausted == "hold"
         siblings = failed_beside(error, self.escaped)
         return failure.after_failure(
@@ -377,8 +367,20 @@ class Execution(Stage):
         if self.reason is Stop.DEADLINE:
             error, line = failure.failure("RunTimedOut", "its deadline passed while it was running")
             return moves.overrun(self.lease, error, line, elapsed=self.elapsed)
+        if self.reason is Stop.MISFIT:
+            assert self._misfit is not None
+            return self._set_aside(self._misfit)
         delay = CROWDED_PAUSE if self.reason is Stop.CROWDED else 0.0
         return moves.release(self.lease, elapsed=self.elapsed, delay=delay)
+
+    def set_aside(self, error: Exception) -> None:
+        self._misfit = error
+        self.stop(Stop.MISFIT)
+
+    def _set_aside(self, error: BaseException) -> Ending:
+        as_json, _ = failure.describe(error)
+        log.error("run %s (%s) is held: %s", self.lease.id, self.lease.type, error, extra=self._labels())
+        return moves.set_aside(self.lease, as_json, failure.hold_reason_of(str(error)), elapsed=self.elapsed)
 
     def only_waits(self) -> bool:
         # The root of a sync handler waits for its thread, which is blocked in a durable call: the others tell.

@@ -19,14 +19,22 @@ from uuid import UUID
 
 from ..model import payload
 from ..model.duration import human
-from ..model.errors import ExecutionStopped, InvalidWorkflow, NonDeterminismError
+from ..model.errors import (
+    ExecutionStopped,
+    InvalidInput,
+    InvalidWorkflow,
+    Misfit,
+    NonDeterminismError,
+    PayloadError,
+)
 from ..model.moves import Outcome, Record, taking_along
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, Branch, check_name
 from .labels import about
 from .made import MadeCalls, caller
-from .replay import Replay
+from .renames import left_behind
+from .replay import Replay, name_of, path_of
 from .waits import Wait, resolve
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ Coro = Coroutine[Any, Any, T]
 
 log = logging.getLogger("simpleworkflow.execute")
 
+MOST_TOLD = 5
 IN_MEMORY = 1.0
 """Delays shorter than this stay in memory: unwinding and resuming would cost more than it frees."""
 FINISHED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
@@ -154,12 +163,72 @@ class Memo:
             self.replay.is_new(step_id)
             return None
         if known.kind is not kind:
-            raise NonDeterminismError(
-                f"{step_id} was recorded as a {known.kind} and is a {kind} now; the code of a run under way has changed"
+            raise self.misfit(
+                NonDeterminismError(
+                    f"{step_id} was recorded as a {known.kind} and is a {kind} now; the code of a run under way has "
+                    f"changed. {self._go_on}"
+                )
             )
+        self.replay.asked(step_id)
         if known.status in FINISHED:
             self.replay.passed(step_id)
         return known
+
+    def misfit(self, error: Exception) -> BaseException:
+        """What is on record does not fit the code: what to raise. A run that is held stops here, whatever its code
+        would make of the error."""
+        if not self._stage.holds_misfits:
+            return error
+        self._stage.set_aside(error)
+        return ExecutionStopped()
+
+    def read(self, read: Callable[[str], T], text: str | None, step_id: str) -> T:
+        """What is on record, as the type that the code has for it."""
+        try:
+            return read(text or "null")
+        except (InvalidInput, PayloadError) as error:
+            told = f"what is on record of {step_id} cannot be read: {error}. {self._go_on}"
+            raise self.misfit(Misfit(told)) from error
+
+    @property
+    def _go_on(self) -> str:
+        return f"Deploy code that fits it; then: simpleworkflow runs resume {self._stage.lease.id}"
+
+    def refuse_renamed(self, step_id: str, arguments: str | None) -> None:
+        """Before something runs that is not on record: it may be on record under another name."""
+        policy = self._stage.on_changed
+        if policy == "run":
+            return
+        found = left_behind(self.replay, self._stage.workflow.step_names, step_id, arguments)
+        if not found:
+            return
+        told = _left_behind(step_id, [step.step_id for step in found])
+        lease = self._stage.lease
+        if policy == "warn":
+            log.warning("run %s (%s): %s; it runs", lease.id, lease.type, told, extra=about(lease, step=step_id))
+            for step in found:
+                self.replay.excuse(step.step_id)
+            return
+        new, old = name_of(step_id), name_of(found[0].step_id)
+        told += (
+            f". It was not run. If it is the same, write @swf.step(name={new!r}, formerly={old!r}) and resume the run; "
+            f"if it is new: simpleworkflow runs resume --run-new {lease.id}"
+        )
+        self._stage.set_aside(NonDeterminismError(told, unasked=[step.step_id for step in found]))
+        raise ExecutionStopped
+
+    def warn_of_unasked(self) -> None:
+        """The code has returned and left records behind: perhaps it has done something twice."""
+        if not self._has_past or self._stage.on_changed == "run":
+            return
+        left = [s.step_id for s in self.replay.unasked() if self.replay.has_been_in(path_of(s.step_id))]
+        if left:
+            lease, told = self._stage.lease, ", ".join(left[:MOST_TOLD]) + (", …" if len(left) > MOST_TOLD else "")
+            log.warning(
+                "run %s (%s) has ended without asking for %s, which is on record: its code has changed meanwhile",
+                *(lease.id, lease.type, told),
+                extra=about(lease),
+            )
 
     def _record(self, step_id: str, kind: StepKind, status: StepStatus, **rest: Any) -> Record:
         lease = self._stage.lease
@@ -277,3 +346,9 @@ class Memo:
             *(lease.id, lease.type, human(round(duration, 3)), told),
             extra=about(lease),
         )
+
+
+def _left_behind(step_id: str, old: Sequence[str]) -> str:
+    told = ", ".join(old[:MOST_TOLD]) + (", …" if len(old) > MOST_TOLD else "")
+    what = "moved" if name_of(old[0]) == name_of(step_id) else "renamed"
+    return f"{step_id} is not on record, and {told}, which is, is not asked for any more: it seems to be {what}"

@@ -115,9 +115,9 @@ class Races(Children):
         ticket = Ticket(race, places, lanes, branch, self._losers)
         try:
             index = self._finished_before(places) if known is None else ticket.winner_of(known.output_json)
-        except NonDeterminismError:
+        except NonDeterminismError as error:
             self._dismiss(calls)
-            raise
+            raise self.misfit(error) from None
         if index is not None:
             for place in places:
                 self.replay.passed(place)
@@ -147,6 +147,7 @@ class Races(Children):
             await asyncio.wait({tasks[index]})
         finally:
             await self._stop(tasks)
+        self._leave(lanes, but=lanes[index])
         return Winner(index, tasks[index].result())
 
     async def _stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -168,7 +169,14 @@ class Races(Children):
     async def _only(self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
         """The race is decided: its winner alone is asked."""
         self._dismiss([call for call in calls if call is not calls[index]])
+        self._leave(lanes, but=lanes[index])
         return Winner(index, await _contend(calls[index], lanes[index]))
+
+    def _leave(self, lanes: Sequence[Branch], but: Branch) -> None:
+        """What the losers have on record in branches of their own is not asked for any more."""
+        for lane in lanes:
+            if lane is not but and lane is not BRANCH.get():
+                self.replay.leave(lane.path)
 
     def _dismiss(self, calls: Sequence[Any]) -> None:
         """Calls that will never be awaited, with those inside them."""

@@ -20,14 +20,17 @@ from ..model.errors import (
     InvalidPolicy,
     InvalidSchedule,
     InvalidWorkflow,
+    Misfit,
     PayloadError,
     PermanentError,
 )
+from ..model.misfit import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
 from ..model.names import check_type
 from ..model.outbox import OutboxRule
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
 from ..model.schedule import NewSchedule
+from .code_names import StepNames, names_in
 from .context import Context, SyncContext
 
 I = TypeVar("I")  # noqa: E741 - input and output
@@ -53,6 +56,8 @@ class Workflow(Generic[I, O]):
     dead_letter: str | None = None
     on_cancel: str | None = None
     on_exhausted: Literal["fail", "hold"] = "fail"
+    on_changed: OnChanged | None = None
+    on_misfit: OnMisfit | None = None
     description: str | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,7 +104,7 @@ class Workflow(Generic[I, O]):
         try:
             return (self._read_input(text),)
         except (InvalidInput, PayloadError) as error:
-            raise PermanentError(f"its payload does not fit {self.name}: {error}") from error
+            raise Misfit(f"its payload does not fit {self.name}: {error}") from error
 
     def encode_output(self, result: Any, *, limit: int) -> str:
         """What the handler returned, checked as its callers will read it."""
@@ -111,6 +116,11 @@ class Workflow(Generic[I, O]):
         except InvalidInput as error:
             raise PermanentError(f"its result does not fit its annotation: {error}") from error
         return text
+
+    @functools.cached_property
+    def step_names(self) -> StepNames:
+        """The names that its code can give to steps and children."""
+        return names_in(self.handler)
 
     @property
     def definition(self) -> Definition:
@@ -134,6 +144,8 @@ class Options:
     dead_letter: str | None = None
     on_cancel: str | None = None
     on_exhausted: Literal["fail", "hold"] = "fail"
+    on_changed: OnChanged | None = None
+    on_misfit: OnMisfit | None = None
 
 
 def make_workflow(name: str | None, handler: Any, options: Options, locals_: dict[str, Any]) -> Workflow[Any, Any]:
@@ -160,6 +172,8 @@ def make_workflow(name: str | None, handler: Any, options: Options, locals_: dic
         dead_letter=_other("dead_letter", options.dead_letter, type_name),
         on_cancel=_other("on_cancel", options.on_cancel, type_name),
         on_exhausted=_exhausted(options.on_exhausted, label),
+        on_changed=options.on_changed and check_choice(f"{label}: on_changed", options.on_changed, ON_CHANGED),
+        on_misfit=options.on_misfit and check_choice(f"{label}: on_misfit", options.on_misfit, ON_MISFIT),
         description=inspect.getdoc(handler),
     )
 

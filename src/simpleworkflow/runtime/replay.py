@@ -2,38 +2,65 @@
 
 A branch replays until it has passed everything that an earlier execution recorded in it; `ctx.log` is silent meanwhile,
 since all of it has been said before. A call that finds nothing on record is new work: from there on the branch is live,
-even when the code has changed and some old records are never asked for.
+even when the code has changed and some old records are never asked for. Which ones those are, and whether the code has
+gone past their place, is asked before new work begins (renames.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..model.records import Step
-from ..model.states import StepKind
+from ..model.states import StepKind, StepStatus
+
+SKIPPED = "@skipped "
+"""Signals that did not fit and were passed over: the code never asks for these records."""
+EFFECTS = frozenset({StepKind.STEP, StepKind.CHILD})
+"""What must not be done a second time because it has another name now."""
 
 
 class Replay:
     def __init__(self, recorded: Mapping[str, Step]) -> None:
+        self._recorded = recorded
         self._left: dict[str, dict[str, int]] = {}
         self._live: set[str] = set()
+        self._order = {step_id: place for place, step_id in enumerate(recorded)}
+        self._furthest: dict[str, int] = {}
+        """By branch: the latest of its records that has been asked for."""
         for step_id, step in recorded.items():
             # A published value is written over and over: its row counts how often.
             times = step.attempt if step.kind is StepKind.PUBLISH else 1
-            self._left.setdefault(path_of(step_id), {})[step_id] = times
+            if SKIPPED not in step_id:
+                self._left.setdefault(path_of(step_id), {})[step_id] = times
 
     def passed(self, step_id: str) -> None:
         """The code has gone past this record."""
         if self._left:
-            left = self._left.get(path_of(step_id), {})
+            path = path_of(step_id)
+            left = self._left.get(path, {})
             left[step_id] = left.get(step_id, 0) - 1
             if left[step_id] <= 0:
                 del left[step_id]
+
+    def asked(self, step_id: str) -> None:
+        """The code has come to the place of this record, finished or not."""
+        if self._left:
+            path = path_of(step_id)
+            self._furthest[path] = max(self._furthest.get(path, -1), self._order.get(step_id, -1))
 
     def is_new(self, step_id: str) -> None:
         """The code does something that nobody has done before."""
         if self._left:
             self._live.add(path_of(step_id))
+
+    def leave(self, path: str) -> None:
+        """Nothing will ask for what is below: its branch has lost a race, and is not run again."""
+        for lost in [one for one in self._left if one.startswith(path)]:
+            del self._left[lost]
+
+    def excuse(self, step_id: str) -> None:
+        """It has been said that nothing asks for this record; that is enough."""
+        self._left.get(path_of(step_id), {}).pop(step_id, None)
 
     def is_under_way(self, path: str) -> bool:
         """Whether the branch still does what was done before; a new branch follows the one that made it."""
@@ -47,8 +74,38 @@ class Replay:
             path = path_of(path.removesuffix("/"))
         return False
 
+    # What has not been asked for.
+
+    def unasked(self) -> Iterator[Step]:
+        """The finished steps and started children that this execution has not asked for so far, as recorded."""
+        for left in self._left.values():
+            for step_id in left:
+                step = self._recorded.get(step_id)
+                if step is not None and step.kind in EFFECTS and step.status in _DONE:
+                    yield step
+
+    def has_been_in(self, path: str) -> bool:
+        """Whether this execution has asked for something in the branch or below it, or done something new there."""
+        return any(one.startswith(path) for one in (*self._furthest, *self._live))
+
+    def is_recorded(self, path: str) -> bool:
+        """Whether an earlier execution has left something in the branch or below it."""
+        return any(path_of(step_id).startswith(path) for step_id in self._recorded)
+
+    def is_ahead(self, step: Step) -> bool:
+        """Whether nothing that was recorded after it in its branch has been asked for yet."""
+        return self._order[step.step_id] > self._furthest.get(path_of(step.step_id), -1)
+
+
+_DONE = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
+
 
 def path_of(step_id: str) -> str:
     """The branch that a record belongs to; keys after the # may hold slashes of their own."""
     head = step_id.partition("#")[0]
     return head[: head.rfind("/") + 1]
+
+
+def name_of(step_id: str) -> str:
+    """What the piece is called inside its branch."""
+    return step_id.partition("#")[0].rpartition("/")[2]

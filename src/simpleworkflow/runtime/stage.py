@@ -17,11 +17,12 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from ..clock import Clock, Timer
 from ..model.errors import ExecutionStopped
+from ..model.misfit import OnChanged, OnMisfit
 from ..model.moves import GIVEN_UP, Outcome, Pause, Record
 from ..model.records import History, Lease, Run
 from . import tracing
@@ -31,6 +32,9 @@ from .lazily import Lazily
 from .stop import Stop
 from .tasks import caught
 from .waits import Post, Wait, resolve, soonest
+
+if TYPE_CHECKING:
+    from .registry import Workflow
 
 log = logging.getLogger("simpleworkflow.execute")
 
@@ -58,6 +62,8 @@ class Services:
     confirm: Callable[[Lease], Coroutine[Any, Any, bool]]
     """Ask the database whether the lease still holds, and prolong it."""
     max_payload: int
+    on_changed: OnChanged
+    on_misfit: OnMisfit
     on_resident: Callable[[], None]
     """A run has come to rest in memory: there is a slot more."""
     home: object
@@ -67,6 +73,7 @@ class Services:
 
 
 class Stage(ABC):
+    workflow: Workflow[Any, Any]
     reason: Stop | None = None
     is_resident = False
     """It waits, but cannot be unwound: it keeps its memory and its lease, and leaves its slot to others."""
@@ -97,6 +104,14 @@ class Stage(ABC):
         self._loop = services.loop
         self.threads: tuple[int, ...] = services.home_thread
         """Where durable calls may be made: the loop's own thread, and the one of a sync handler."""
+
+    @property
+    def on_changed(self) -> OnChanged:
+        return self.workflow.on_changed or self.services.on_changed
+
+    @property
+    def holds_misfits(self) -> bool:
+        return (self.workflow.on_misfit or self.services.on_misfit) == "hold"
 
     @property
     def elapsed(self) -> float:
@@ -156,6 +171,10 @@ class Stage(ABC):
 
     @abstractmethod
     def stop(self, reason: Stop) -> None: ...
+
+    @abstractmethod
+    def set_aside(self, error: Exception) -> None:
+        """What is on record does not fit the code: stop, and hold the run as it is."""
 
     def lose(self) -> None:
         self.stop(Stop.LOST)

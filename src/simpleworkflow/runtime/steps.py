@@ -25,6 +25,7 @@ from . import tracing
 from .branches import IN_STEP, Body
 from .labels import about
 from .memo import Memo
+from .replay import path_of
 from .step import Call, resolve
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Steps(Memo):
         branch = self._enter()
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
+        if call.options.formerly and self._has_past:
+            step_id = self._as_recorded(step_id, call)
         made = self._written[step_id] = self._step(call, args, kwargs, step_id)
         return self._made_here(step_id, made, call.shown, sys._getframe(above))
 
@@ -59,10 +62,12 @@ class Steps(Memo):
         self._begin(step_id)
         seen, attempt = _seen(args, kwargs), 0
         known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
+        if known is None and self._has_past:
+            self.refuse_renamed(step_id, seen)
         if known is not None:
             self._compare(step_id, known.input_json, seen)
             if known.status is StepStatus.SUCCEEDED:
-                return call.read(known.output_json or "null")
+                return self.read(call.read, known.output_json, step_id)
             if known.status is StepStatus.FAILED:
                 raise StepFailed.recorded(call.name, step_id, known.error_json)
             attempt = known.attempt
@@ -83,6 +88,15 @@ class Steps(Memo):
             elapsed = self._stage.clock.passed() - started
             await self._write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
             return value
+
+    def _as_recorded(self, step_id: str, call: Call) -> str:
+        """Where a step that was renamed is on record, if it is."""
+        if step_id in self._stage.history.steps:
+            return step_id
+        path = path_of(step_id)
+        count = step_id[len(path) + len(call.name) :]
+        former = (f"{path}{name}{count}" for name in call.options.formerly)
+        return next((place for place in former if place in self._stage.history.steps), step_id)
 
     def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""

@@ -14,3 +14,5 @@ class Stop(Enum):
     DEADLINE = "deadline"
     CROWDED = "crowded"
     SUSPEND = "suspend"
+    MISFIT = "misfit"
+    """What is on record does not fit the code."""

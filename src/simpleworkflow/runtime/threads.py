@@ -6,11 +6,18 @@ ending at all. These threads die with the process; the runs they were busy with 
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .tasks import caught
+
+if TYPE_CHECKING:
+    from .execute import Execution
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,3 +68,25 @@ class DaemonThreads(Executor):
             del job, future, call
             with self._guard:
                 self._idle += 1
+
+
+async def call_in_a_thread(execution: Execution, handler: Callable[..., Any], *args: Any) -> Any:
+    """A blocking handler, in the context of its run. A thread cannot be stopped: its end is waited for, unless the
+    worker ends before it."""
+    context = contextvars.copy_context()
+
+    def work() -> Any:
+        execution.threads += (threading.get_ident(),)
+        return context.run(handler, *args)
+
+    call = asyncio.get_running_loop().run_in_executor(execution.services.threads, caught, work)
+    while not call.done():
+        try:
+            await asyncio.wait({call})
+        except asyncio.CancelledError:
+            if execution.is_abandoned or execution.reason is None:
+                raise
+    result, error = call.result()
+    if error is not None:
+        raise error
+    return result

@@ -182,6 +182,8 @@ class Worker:
             write=self._journal.write,
             look_up=looking_up(self._ledger).submit,
             max_payload=self._settings.max_payload,
+            on_changed=self._settings.on_changed,
+            on_misfit=self._settings.on_misfit,
             is_fresh=self._holdings.is_fresh,
             confirm=self._confirm,
             on_resident=self._look,

@@ -13,7 +13,7 @@ from uuid import UUID
 from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
-from ...model.failure import steps_of
+from ...model.failure import left_behind_by_hold, steps_of
 from ...model.names import child_of
 from ...model.records import Count, Created, NewRun, Run
 from ...model.states import EventType, Status
@@ -144,7 +144,17 @@ def hold(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Contr
 
 
 @transaction
-def resume(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
+def resume(run_ids: Sequence[UUID], run_new: bool = False) -> Steps[list[Controlled]]:
+    """`run_new`: what a held run's code has left behind makes room, so that the steps of other names run."""
+    if run_new:
+        batch = sorted({(run_id,) for run_id in run_ids})
+        yield query("lock_runs", b=batch)
+        rows = yield query("get_runs", b=batch)
+        left = [
+            (row["id"], step) for row in rows for step in left_behind_by_hold(row["error_json"], row["hold_reason"])
+        ]
+        if left:
+            yield query("supersede_steps", b=left)
     return (yield from _control("resume_runs", EventType.RESUMED, run_ids, {}))
 
 

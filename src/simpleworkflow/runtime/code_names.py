@@ -1,0 +1,158 @@
+"""Which names the code of a workflow can give to its steps and children.
+
+A record that is not asked for was either passed by (its step stands further down, or in a branch that is not taken) or
+left behind (its step was renamed or removed). The difference is whether the code can still ask for that name. It is
+found by reading the code of the handler and of every function that it refers to: the functions and workflows that its
+globals, closures and attributes name, and its string constants. Code of libraries is not read.
+
+The answer errs to one side only where a name is computed by other means than an f-string with a constant part: then it
+is taken for gone, and the run is held, which somebody notices.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from .step import StepFunction
+
+MOST_FUNCTIONS = 2_000
+SHORTEST_PART = 2
+"""Characters of a constant in an f-string that make a name recognisable."""
+
+_LIBRARIES = tuple(
+    {str(Path(sysconfig.get_paths()[name])) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(__file__).parent.parent)}
+)
+
+
+class StepNames:
+    def __init__(self, whole: set[str], parts: set[str]) -> None:
+        self._whole = whole
+        self._parts = tuple(part for part in parts if len(part) >= SHORTEST_PART)
+
+    def can_ask_for(self, name: str) -> bool:
+        """A coroutine is known by its qualified name; the code mentions its last part."""
+        last = name.rpartition(".")[2]
+        return last in self._whole or name in self._whole or name.startswith(self._parts) or name.endswith(self._parts)
+
+
+def names_in(handler: Any) -> StepNames:
+    whole: set[str] = set()
+    parts: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[Any] = [handler]
+    while waiting and len(seen) < MOST_FUNCTIONS:
+        for function in _functions(waiting.pop()):
+            if id(function.__code__) in seen:
+                continue
+            seen.add(id(function.__code__))
+            for code in _codes(function.__code__):
+                strings = {text for constant in code.co_consts for text in _strings(constant)}
+                whole |= strings | {code.co_name}
+                parts |= _parts(code)
+                for found in _referred(code, function):
+                    whole |= _known_as(found)
+                    waiting.append(found)
+    return StepNames(whole, parts)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _strings(constant: Any) -> Iterator[str]:
+    if isinstance(constant, str):
+        yield constant
+    elif isinstance(constant, tuple | frozenset):
+        for one in constant:
+            yield from _strings(one)
+
+
+def _parts(code: CodeType) -> set[str]:
+    """The constant parts of its f-strings."""
+    instructions = list(dis.get_instructions(code))
+    spans = [_span(one) for one in instructions if one.opname == "BUILD_STRING"]
+    loaded = [(_span(one), one.argval) for one in instructions if isinstance(one.argval, str) and "CONST" in one.opname]
+    return {text for (start, end), text in loaded if any(first <= start and end <= last for first, last in spans)}
+
+
+def _span(instruction: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
+    """From where to where in its source; nowhere when that is not known."""
+    at = instruction.positions
+    if at is None or at.lineno is None or at.end_lineno is None:
+        return (1, 0), (0, 0)
+    return (at.lineno, at.col_offset or 0), (at.end_lineno, at.end_col_offset or 0)
+
+
+def _referred(code: CodeType, function: FunctionType) -> Iterator[Any]:
+    """What the names of this code mean; an attribute of an unknown object may be a step of that name."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    modules = []
+    for name in (*code.co_names, *code.co_freevars):
+        if name in cells:
+            found = _content(cells[name])
+        elif name in function.__globals__:
+            found = function.__globals__[name]
+        elif name in code.co_freevars:
+            continue  # a variable of a function around it, whose code is read as well
+        else:
+            found = name
+        if isinstance(found, ModuleType):
+            modules.append(found)
+        yield found
+    for module in modules:
+        for name in code.co_names:
+            yield getattr(module, name, None)
+    yield from function.__defaults__ or ()
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _known_as(found: Any) -> set[str]:
+    """The names under which a step or a child of this would be on record."""
+    if isinstance(found, str):
+        return {found}
+    if isinstance(found, StepFunction):
+        options = found.step_options
+        return {name for name in (options.name or found.facts.name, *options.formerly) if name}
+    if isinstance(found, dict | list | tuple | set | frozenset):
+        values = found.values() if isinstance(found, dict) else found
+        inner = [one for one in list(values)[:MOST_FUNCTIONS] if not isinstance(one, dict | list)]
+        return {name for one in inner for name in _known_as(one)}
+    if isinstance(found, functools.partial):
+        return _known_as(found.func)
+    name = getattr(found, "name", None) if hasattr(found, "takes_input") else getattr(found, "__name__", None)
+    return {name} if isinstance(name, str) else set()
+
+
+def _functions(found: Any) -> Iterator[FunctionType]:
+    """The functions of people's own code that may be called by calling this."""
+    if isinstance(found, StepFunction):
+        return  # a step is one piece: it makes no durable calls
+    if isinstance(found, functools.partial | MethodType):
+        yield from _functions(found.func if isinstance(found, functools.partial) else found.__func__)
+    elif isinstance(found, FunctionType):
+        if not found.__code__.co_filename.startswith(_LIBRARIES):
+            yield found
+            if hasattr(found, "__wrapped__"):
+                yield from _functions(found.__wrapped__)
+    elif isinstance(found, type):
+        module = sys.modules.get(found.__module__)
+        if module is not None and not str(getattr(module, "__file__", "")).startswith(_LIBRARIES):
+            for member in vars(found).values():
+                yield from _functions(getattr(member, "__func__", member)) if not isinstance(member, type) else ()

@@ -1,0 +1,93 @@
+"""The names that a workflow's code can give to steps and children are found where people write them."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import pytest
+
+import simpleworkflow as swf
+from simpleworkflow.runtime.code_names import names_in
+
+app = swf.App("unused.db")
+steps = types.ModuleType("steps")
+
+
+def plain() -> None: ...
+
+
+@swf.step
+def decorated() -> None: ...
+
+
+@swf.step(name="given name", formerly=("older", "oldest"))
+def renamed() -> None: ...
+
+
+@app.workflow("t.child.v1")
+async def child(ctx: swf.Context) -> None: ...
+
+
+async def in_module() -> None: ...
+
+
+async def of_a_helper() -> None: ...
+
+
+async def helper(ctx: swf.Context) -> None:
+    await ctx.step(of_a_helper)
+
+
+class Bank:
+    async def charge(self) -> None: ...
+
+    async def pay(self, ctx: swf.Context) -> None:
+        await ctx.step("in a method", self.charge)
+
+
+steps.in_module = in_module  # type: ignore[attr-defined]
+BY_KIND = {"one": decorated, "two": functools.partial(plain)}
+
+
+def workflow(nearby: Any) -> Any:
+    async def in_a_closure() -> None: ...
+
+    async def handler(ctx: swf.Context, kind: int) -> None:
+        async def pack() -> None: ...
+
+        charge_variable = await ctx.step(BY_KIND["one"])
+        await ctx.step(renamed)
+        await ctx.step("a constant", lambda: charge_variable)
+        await ctx.step(f"parcel {kind}", plain)
+        await ctx.step(steps.in_module)  # type: ignore[attr-defined]
+        await ctx.step(nearby)
+        await ctx.step(in_a_closure)
+        await ctx.run(child)
+        await ctx.run("t.by_name.v1")
+        await helper(ctx)
+        await Bank().pay(ctx)
+        await pack()
+
+    return handler
+
+
+FOUND = [
+    "decorated", "plain", "given name", "older", "oldest", "a constant", "parcel 17", "in_module", "in_a_closure",
+    "t.child.v1", "t.by_name.v1", "in a method", "charge", "pack", "workflow.<locals>.handler.<locals>.pack",
+    "of_a_helper",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_name_that_the_code_mentions_can_be_asked_for(name: str) -> None:
+    assert names_in(workflow(plain)).can_ask_for(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["renamed", "charge_variable", "charge_card", "gone", "t.child.v2", "dumps", "step_info"]
+)
+def test_a_name_that_is_nowhere_in_the_code_is_gone(name: str) -> None:
+    """A variable of that name is no step, and a step that has another name is not asked for by its function's."""
+    assert not names_in(workflow(plain)).can_ask_for(name)
