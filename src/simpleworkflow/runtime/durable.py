@@ -111,20 +111,23 @@ class Durable(Races):
             self._stage.post.give_back(signal)
             await asyncio.Event().wait()
         text = signal.payload_json
+        misfit = ""
         try:
             value = payload.decode(text, as_type, what=f"signal {name}")
         except InvalidInput as error:
-            await self._reject(step_id, signal, error)
+            misfit = str(error)
+        if misfit:
+            await self._reject(step_id, signal, misfit)  # out here: what it raises has no __context__, as on a replay
         await self._write(
             self._record(step_id, StepKind.SIGNAL, StepStatus.SUCCEEDED, output=text, signal_id=signal.id)
         )
         return value
 
-    async def _reject(self, step_id: str, signal: Signal, error: InvalidInput) -> NoReturn:
+    async def _reject(self, step_id: str, signal: Signal, misfit: str) -> NoReturn:
         """It is consumed, and the wait has failed: a retry of the run waits for another one."""
-        told, _ = failure.failure("InvalidInput", str(error))
+        told, _ = failure.failure("InvalidInput", misfit)
         await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, error=told, signal_id=signal.id))
-        raise InvalidInput(str(error), step_id=step_id) from error
+        raise InvalidInput(misfit, step_id=step_id)
 
     # Values.
 
