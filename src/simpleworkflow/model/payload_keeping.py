@@ -182,8 +182,10 @@ class _Fields:
             item = value.get(name, None) if kind is dict else getattr(value, name, None)
             try:
                 check(item)
-            except Refused as refused:
-                raise refused.inside(step(name))  # noqa: B904
+            except Lost as lost:
+                if lost.remedy is None:
+                    lost.remedy = f"let the annotation of {type_name(self.kind)}.{name} name it, or convert it"
+                raise lost.inside(step(name))  # noqa: B904
 
     def _refuse_subclass(self, kind: type) -> None:
         if not self.is_class or not issubclass(kind, self.kind):
@@ -295,7 +297,7 @@ def _common(values: list[Any], levels: int) -> str | None:
 
 def _a(kind: type) -> str:
     name = type_name(kind)
-    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _plain_name(value: object) -> str:
