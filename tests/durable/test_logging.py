@@ -187,6 +187,7 @@ async def test_work_that_is_new_since_the_code_was_changed_is_heard(
         ctx.log.info("still silent")
         await ctx.step("inserted", lambda: 3)
         ctx.log.info("new")
+        await ctx.step("two", lambda: 2)
         await ctx.wait_for_signal("go")
         ctx.log.info("ended")
 

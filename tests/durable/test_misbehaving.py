@@ -158,7 +158,7 @@ async def test_a_parent_that_catches_a_childs_failure_learns_its_type(app: swf.A
 async def test_the_winner_of_a_race_is_known_though_contenders_moved_and_missed_when_it_is_gone(app: swf.App) -> None:
     version: list[int] = []
 
-    @app.workflow("t.race.v1", retry=ONCE)
+    @app.workflow("t.race.v1", retry=ONCE, on_misfit="fail")
     async def race(ctx: swf.Context, gone: bool) -> Any:
         version.append(1)
         signal, sleep, step = ctx.wait_for_signal("go"), ctx.sleep("1h"), ctx.step("other", lambda: asyncio.sleep(60))

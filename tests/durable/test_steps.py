@@ -87,7 +87,7 @@ async def test_an_output_has_its_annotated_type_on_first_execution_and_on_replay
         values: list[Any] = [await ctx.step(weigh, 3), await ctx.step(receipt, 1, plus=1)]
         values.append(await ctx.step(functools.partial(receipt, 4), plus=1))
         values.append(await ctx.step("four", lambda: 4))
-        values.append(await ctx.step("later", lambda: weigh(5)))
+        values.append(await ctx.step("later", lambda: asyncio.sleep(0, 5)))
         if interrupted:
             await ctx.sleep("1100ms")
         return [repr(value) for value in values]
@@ -97,7 +97,7 @@ async def test_an_output_has_its_annotated_type_on_first_execution_and_on_replay
         "Receipt(number=2)",
         "Receipt(number=5)",
         "4",
-        "{'weight': 5}",
+        "5",
     ]
 
 

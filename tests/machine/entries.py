@@ -19,6 +19,7 @@ from support.ledger import (
     record,
     released,
     retried,
+    set_aside,
     succeeded,
     waiting,
 )
@@ -33,7 +34,7 @@ from simpleworkflow.store.operations.steps import Entry
 NAMES = 4
 DONE = {StepStatus.SUCCEEDED.value, StepStatus.FAILED.value}
 RESULTS = [StepStatus.SUCCEEDED, StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.RETRYING]
-ENDINGS = [released, retried, succeeded, failed, overran, exhausted, handed_back, retried]
+ENDINGS = [released, retried, succeeded, failed, overran, exhausted, set_aside, handed_back, retried]
 DELAYS = [0.0, 50.0]
 DUE = [None, 50.0, 150.0]
 

@@ -173,7 +173,7 @@ class Law:
         if target is Status.PENDING:
             run.to(target, MOVES[move].event.value)
             run.run_at = self.now + delay
-            if move == "exhaust":
+            if move in {"exhaust", "set_aside"}:
                 run.held = True
                 run.events.append("held")
         else:

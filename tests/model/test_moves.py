@@ -22,6 +22,7 @@ ENDINGS = {
     "fail": moves.fail(lease(), "{}", "boom", elapsed=1.5),
     "retry": moves.retry(lease(), "{}", "boom", delay=3, elapsed=1.5),
     "exhaust": moves.exhaust(lease(), "{}", "boom", elapsed=1.5),
+    "set_aside": moves.set_aside(lease(), "{}", "boom", elapsed=1.5),
     "release": moves.release(lease(), elapsed=1.5),
     "overrun": moves.overrun(lease(), "{}", "late", elapsed=1.5),
 }

@@ -393,7 +393,7 @@ def test_a_struct_default_that_is_not_written_is_not_refused_but_one_that_is_wri
         (lambda v: v, "$.m.free"),
         (lambda v: [0, v], "$.m.free[1]"),
         (lambda v: {"x": (v,)}, "$.m.free.x[0]"),
-        (lambda v: {v}, "$.m.free[*]"),
+        (lambda v: {v}, "$.m.free"),
     ],
 )
 def test_pydantic_cannot_turn_nan_into_null_behind_our_back(poison: Any, wrap: Any, path: str) -> None:
@@ -515,7 +515,7 @@ def test_size_is_counted_in_bytes_of_utf8() -> None:
         {"ž": 1, "abc": 2, 3: 4, Decimal("1.5"): 5},
         Tagged("x"),
         Tagged("x", {"a", "bb"}),
-        Model(a=1, free=Decimal("1.23456789")),
+        Model(a=1, free="1.23456789"),
         [Item("a" * 50), Line("b" * 50)],
         {1, "a", Decimal("3")},
         [b"abc", bytearray(b""), memoryview(b"123")],
@@ -711,10 +711,10 @@ def test_foreign_duplicates_and_big_integers_are_readable() -> None:
 
 
 def test_the_decoder_of_a_type_is_built_once() -> None:
-    from simpleworkflow.model.payload_reading import _decoder
+    from simpleworkflow.model.payload_reading import decoder_of
 
-    assert _decoder(list[Line]) is _decoder(list[Line])
-    assert _decoder(Literal[1]) is not _decoder(Literal[True])  # type: ignore[comparison-overlap]
+    assert decoder_of(list[Line]) is decoder_of(list[Line])
+    assert decoder_of(Literal[1]) is not decoder_of(Literal[True])  # type: ignore[comparison-overlap]
 
 
 def test_the_module_does_not_import_pydantic() -> None:

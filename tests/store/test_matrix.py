@@ -28,6 +28,7 @@ from support.ledger import (
     paused,
     released,
     retried,
+    set_aside,
     settle,
     stub,
     succeeded,
@@ -47,6 +48,7 @@ BY_JOURNAL: dict[str, Callable[[Any], Any]] = {
     "fail": failed,
     "retry": retried,
     "exhaust": exhausted,
+    "set_aside": set_aside,
     "release": released,
     "pause": paused,
     "overrun": overran,
@@ -161,7 +163,7 @@ async def test_a_move_lands_exactly_when_the_law_allows_it(
         return
     law = MOVES[move]
     woken = ["woken"] if (state, move) == (Status.PAUSED, "claim") else []
-    held = ["held"] if move in {"exhaust", "hold_spent"} else []
+    held = ["held"] if move in {"exhaust", "set_aside", "hold_spent"} else []
     assert [event for event in told if event != "started"] == [*woken, law.event, *held]
     assert (after["held_at"] is not None) == (move == "hold" or bool(held))
     assert after["status"] == (state if law.targets == OPEN else next(iter(law.targets)))

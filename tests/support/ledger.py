@@ -199,6 +199,10 @@ def retried(lease: Any, delay: float = 0.0) -> Ending:
     return moves.retry(lease, ERROR, "boom", delay=delay, elapsed=0.01)
 
 
+def set_aside(lease: Any) -> Ending:
+    return moves.set_aside(lease, ERROR, "it does not fit", elapsed=0.01)
+
+
 def exhausted(lease: Any) -> Ending:
     return moves.exhaust(lease, ERROR, "boom", elapsed=0.01)
 

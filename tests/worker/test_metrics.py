@@ -104,6 +104,7 @@ def test_every_move_that_ends_an_execution_is_told_by_its_name() -> None:
             ("workflow_run_yielded_total", TYPE, "w1", "retried"),
         ),
         "exhaust": (moves.exhaust(one, "{}", "x", elapsed=1.0), ("workflow_run_yielded_total", TYPE, "w1", "held")),
+        "set_aside": (moves.set_aside(one, "{}", "x", elapsed=1.0), ("workflow_run_yielded_total", TYPE, "w1", "held")),
         "release": (moves.hand_back(one, None), ("workflow_run_yielded_total", TYPE, "w1", "released")),
         "pause": (moves.Pause(one.id, 1, 0, None, 1.0), ("workflow_run_yielded_total", TYPE, "w1", "paused")),
     }

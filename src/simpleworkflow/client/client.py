@@ -44,7 +44,7 @@ class Client(Schedules):
     async def trigger(self, workflow: Any, input: Any = None, /, **options: Unpack[TriggerOptions]) -> RunHandle[Any]:
         """Accept one run; when this returns it survives the loss of everything but the database's disk."""
         check_options(options)
-        target = target_of(workflow)
+        target = target_of(workflow, self._registry)
         new = new_run(target, input, options, limit=self.settings.max_payload)
         (created,) = await self._accept([new], options)
         return RunHandle(self, created.id, target.output_type, is_new=created.is_new)
@@ -70,7 +70,7 @@ class Client(Schedules):
         check_options(options)
         if options.get("id") is not None or options.get("idempotency_key") is not None:
             raise InvalidInput("trigger_many makes many runs: id= and idempotency_key= belong to trigger")
-        target = target_of(workflow)
+        target = target_of(workflow, self._registry)
         new = [new_run(target, one, options, limit=self.settings.max_payload) for one in inputs]
         accepted = await self._accept(new, options) if new else []
         return [RunHandle(self, created.id, target.output_type, is_new=created.is_new) for created in accepted]

@@ -19,7 +19,7 @@ from ..model.names import check_key, check_type
 from ..model.records import DEFAULT_PRIORITY, NewRun
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
-from ..runtime.registry import Workflow
+from ..runtime.registry import Registry, Workflow
 
 RunId = UUID | str
 
@@ -50,11 +50,13 @@ class TriggerOptions(TypedDict, total=False):
     """Your own open connection: the run exists if and only if your transaction commits."""
 
 
-def target_of(workflow: Workflow[Any, Any] | str) -> Workflow[Any, Any]:
+def target_of(workflow: Workflow[Any, Any] | str, registry: Registry) -> Workflow[Any, Any]:
+    """By name its types are somebody else's; but whether it takes an input is known if it is served here."""
     if isinstance(workflow, Workflow):
         return workflow
     if isinstance(workflow, str):
-        return Workflow(check_type(workflow))
+        known = registry.find(workflow)
+        return Workflow(check_type(workflow), takes_input=known is None or known.takes_input)
     raise InvalidInput(
         f"trigger takes a workflow (decorated with @app.workflow, or app.declare) or its name, not {workflow!r}"
     )

@@ -106,7 +106,7 @@ class Schedules(Pruning):
         A changed rhythm begins with the next slot from now on; any other change leaves the next slot as it is, and what
         is paused stays paused. A schedule that also stands beside the code is written anew by the next worker's start.
         """
-        target = target_of(workflow)
+        target = target_of(workflow, self._registry)
         new = make_schedule(
             name,
             target,

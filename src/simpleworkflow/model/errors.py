@@ -32,8 +32,11 @@ A class docstring is its default message, so that documentation and runtime say 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+_PASSING_ON = frozenset({"StepFailed", "RunFailed"})
+_DEEPEST = 5
 
 
 class SimpleWorkflowError(Exception):
@@ -132,7 +135,56 @@ class NotRunnable(SimpleWorkflowError):
     """Nothing could run that workflow now."""
 
 
-class RunEnded(SimpleWorkflowError):
+class Recorded(SimpleWorkflowError):
+    """An error as it is on record."""
+
+    error: dict[str, Any]
+    """What was recorded of it: type, module, bases, message, traceback, and what else there was to say."""
+
+    def is_a(self, kind: type[BaseException] | str | tuple[type[BaseException] | str, ...]) -> bool:
+        """Whether the recorded error was of this class, or of one that is derived from it; of any of several.
+
+        The original is not here, on no execution: it may have been raised long ago and elsewhere. Classes are known by
+        module and qualified name, base classes included; text means either, or the plain name. An error that a child
+        run only passed on (its own StepFailed) is known by what it passed on as well.
+        """
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        stories = list(self._stories())
+        return any(_is_named(one, story) for one in kinds for story in stories)
+
+    def _stories(self) -> Iterator[dict[str, Any]]:
+        """The recorded error, and behind errors that only pass on another one, that one."""
+        story: Any = self.error
+        for _ in range(_DEEPEST):
+            if not isinstance(story, dict):
+                return
+            yield story
+            if not _passes_on(story):
+                return
+            story = story.get("cause")
+
+    @property
+    def data(self) -> Any:
+        """What the exception had to say in JSON, by its method `__swf_data__`; None if it had nothing."""
+        return next((story["data"] for story in self._stories() if story.get("data") is not None), None)
+
+
+def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
+    own, module, bases = str(story.get("type") or ""), story.get("module"), story.get("bases")
+    names = [f"{module}.{own}" if module else own, *(bases if isinstance(bases, list) else ())]
+    if isinstance(kind, str):
+        return any(name == kind or str(name).endswith(f".{kind}") for name in names)
+    if not isinstance(kind, type):
+        raise TypeError(f"is_a takes an exception class or its name, not {kind!r}")
+    return f"{kind.__module__}.{kind.__qualname__}" in names or (not module and own == kind.__qualname__)
+
+
+def _passes_on(story: dict[str, Any]) -> bool:
+    """Our own errors that say what another one did."""
+    return story.get("module") == __name__ and story.get("type") in _PASSING_ON
+
+
+class RunEnded(Recorded):
     """The run ended without a result."""
 
     def __init__(
@@ -140,8 +192,7 @@ class RunEnded(SimpleWorkflowError):
     ) -> None:
         super().__init__(message)
         self.run = run
-        self.error: dict[str, Any] = error or (run.error if run is not None and run.error else {})
-        """What the run recorded of its failure: type, message, traceback, cause."""
+        self.error = error or (run.error if run is not None and run.error else {})
         self.step_id = step_id
         """Where a workflow waited for this run as its child."""
 
@@ -176,7 +227,7 @@ class RetryAfter(SimpleWorkflowError):
         super().__init__(message or f"asked to be retried in {human(self.delay)}")
 
 
-class StepFailed(SimpleWorkflowError):
+class StepFailed(Recorded):
     """A step has spent its attempts; its error is on record and is the same on every replay."""
 
     def __init__(

@@ -21,6 +21,7 @@ from .errors import (
     InvalidWorkflow,
     Misfit,
     PayloadError,
+    Recorded,
     RetryAfter,
     RunEnded,
     SignalTimeout,
@@ -33,6 +34,8 @@ MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 HOLD_REASON_LIMIT = 1_000
 CAUSE_DEPTH = 5
+DATA_LIMIT = 65_536
+MOST_BASES = 16
 
 MISTAKES = (
     InvalidDuration,
@@ -125,16 +128,60 @@ def failure(kind: str, message: str) -> tuple[str, str]:
 
 
 def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     described: dict[str, Any] = {
         "type": _clean(type(error).__qualname__, 200),
         "module": _clean(str(type(error).__module__ or ""), 200),
+        "bases": _bases(error),
         "message": _clean(_text(error), MESSAGE_LIMIT),
         "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
     }
-    if cause is not None and depth > 0:
+    described |= _data(error)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if (known := _on_record(error)) is not None:
+        described["cause"] = known
+    elif cause is not None and depth > 0:
         described["cause"] = _as_dict(cause, depth - 1)
     return described
+
+
+def _bases(error: BaseException) -> list[str]:
+    """What an error is besides its own class, so that it can be asked for on every replay."""
+    try:
+        kinds = [kind for kind in type(error).__mro__[1:] if kind not in (BaseException, object)]
+        return [_clean(f"{kind.__module__}.{kind.__qualname__}", 400) for kind in kinds[:MOST_BASES]]
+    except Exception:
+        return []
+
+
+def _data(error: BaseException) -> dict[str, Any]:
+    """What the exception itself wants to be remembered, as JSON; its failure to say so is on record, too."""
+    try:
+        tell = getattr(type(error), "__swf_data__", None)
+        if tell is None:
+            return {}
+        return {"data": payload.decode(payload.encode(tell(error), limit=DATA_LIMIT, what="__swf_data__"))}
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        return {"data_error": one_line(problem)}
+
+
+def _on_record(error: BaseException) -> Any:
+    """What an error of ours stands for: the original is nowhere at hand, on no execution, but it is on record."""
+    try:
+        story = brief(error.error) if isinstance(error, Recorded) else None
+        return payload.decode(payload.encode(story, what="error")) if story else None
+    except Exception:
+        return None  # somebody made it by hand
+
+
+def brief(error: Any, depth: int = CAUSE_DEPTH) -> dict[str, Any] | None:
+    """An error on record as others keep it: what it was and what it said; the traceback stays where it happened."""
+    if not isinstance(error, dict):
+        return None
+    kept = {key: error[key] for key in ("type", "module", "bases", "message", "data") if key in error}
+    cause = brief(error.get("cause"), depth - 1) if depth > 0 else None
+    return kept if cause is None else {**kept, "cause": cause}
 
 
 def _text(error: BaseException) -> str:

@@ -26,7 +26,19 @@ has imported it.
 """
 
 from .limits import MAX_BYTES, MAX_DEPTH
-from .payload_reading import decode, reader, same_json
+from .payload_keeping import Keeper, glance, keeper
+from .payload_reading import Unresolved, decode, reader, same_json
 from .payload_writing import encode
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "decode", "encode", "reader", "same_json"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "Keeper",
+    "Unresolved",
+    "decode",
+    "encode",
+    "glance",
+    "keeper",
+    "reader",
+    "same_json",
+]

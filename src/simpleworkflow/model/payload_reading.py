@@ -6,15 +6,15 @@ See payload.py for the rules and the reasons; this is how they are kept.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 
 from .errors import InvalidInput, PayloadError
-from .payload_writing import is_pydantic, type_name
+from .payload_models import Adapter, is_pydantic, mentions_binary, mentions_model, needs_adapter, validated
+from .payload_refusals import type_name
 
 _PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -29,7 +29,7 @@ def decode(text: str | bytes, as_type: Any = Any, *, what: str = "payload") -> A
     Text that is no JSON raises PayloadError; JSON that does not fit the type raises InvalidInput.
     """
     try:
-        return _decoder(as_type).decode(text)
+        return decoder_of(as_type).decode(text)
     except Exception as error:
         raise _explained(error, text, as_type, what) from error
 
@@ -37,7 +37,7 @@ def decode(text: str | bytes, as_type: Any = Any, *, what: str = "payload") -> A
 def reader(as_type: Any, *, what: str = "payload") -> Callable[[str | bytes], Any]:
     """`decode` for whoever reads the same type over and over: its decoder is looked up once."""
     try:
-        read = _decoder(as_type).decode
+        read = decoder_of(as_type).decode
     except Exception:
         return partial(decode, as_type=as_type, what=what)  # which says what is wrong with the type, to each who asks
 
@@ -80,8 +80,26 @@ class _Unreadable(Exception):
     """An annotation into which no JSON can be read."""
 
 
-def _decoder(as_type: Any) -> _Decoder:
-    if as_type is Any or as_type is None or as_type is inspect.Parameter.empty or as_type is object:
+class Unresolved:
+    """An annotation that names what cannot be found at run time: it is read as if there were none."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def is_untyped(as_type: Any) -> bool:
+    """Whether values of this annotation are read as plain dicts, lists, scalars."""
+    return (
+        as_type is Any
+        or as_type is None
+        or as_type is inspect.Parameter.empty
+        or as_type is object
+        or isinstance(as_type, Unresolved)
+    )
+
+
+def decoder_of(as_type: Any) -> _Decoder:
+    if is_untyped(as_type):
         return _PLAIN
     try:
         hash(as_type)
@@ -91,12 +109,25 @@ def _decoder(as_type: Any) -> _Decoder:
 
 
 def _build(as_type: Any) -> _Decoder:
+    if needs_adapter(as_type):
+        return _adapter(as_type)
     try:
         return msgspec.json.Decoder(as_type, dec_hook=_from_builtins)
     except Exception as error:
-        if _mentions_model(as_type):
-            return _Adapter(as_type)
+        if mentions_model(as_type):
+            return _adapter(as_type)
         raise _Unreadable(str(error)) from error
+
+
+def _adapter(as_type: Any) -> _Decoder:
+    """pydantic reads it as a whole; it is loaded, or there would be nothing that calls for it."""
+    if mentions_binary(as_type):
+        raise _Unreadable("bytes cannot be read next to pydantic's types; put them into a pydantic model")
+    try:
+        return Adapter(as_type)
+    except Exception as error:
+        told = str(error).partition("\n")[0]
+        raise _Unreadable(f"pydantic would have to read it, and cannot: {told}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -104,27 +135,12 @@ def _cached(as_type: Any) -> _Decoder:
     return _build(as_type)
 
 
-class _Adapter:
-    """Unions of pydantic models, which msgspec does not support; pydantic is loaded, or there would be no model."""
-
-    def __init__(self, as_type: Any) -> None:
-        self.adapter = sys.modules["pydantic"].TypeAdapter(as_type)
-
-    def decode(self, text: str | bytes, /) -> Any:
-        # Through msgspec first: pydantic's own parser lets NaN and Infinity pass.
-        return _validated(self.adapter.validate_json, _PLAIN.decode(text))
-
-
-def _mentions_model(as_type: Any) -> bool:
-    return is_pydantic(as_type) or any(_mentions_model(inner) for inner in get_args(as_type))
-
-
 def _from_builtins(kind: Any, value: Any) -> Any:
     """msgspec's hook for types that it does not know itself."""
     if kind is object:
         return value
     if is_pydantic(kind):
-        return _validated(kind.model_validate_json, value)
+        return validated(kind, value)
     for base, fitting in ((str, (str,)), (int, (int,)), (float, (float, int))):
         if isinstance(kind, type) and issubclass(kind, base):
             if type(value) not in fitting:
@@ -132,22 +148,6 @@ def _from_builtins(kind: Any, value: Any) -> Any:
             return kind(value)
     name = type_name(kind) if isinstance(kind, type) else repr(kind)
     raise _Unreadable(f"no JSON can be read into {name}")
-
-
-def _validated(validate: Callable[[bytes], Any], value: Any) -> Any:
-    """pydantic's verdict on a builtin value. In JSON mode: strict models then accept dates as JSON has them."""
-    try:
-        return validate(msgspec.json.encode(value))
-    except Exception as error:
-        raise ValueError(_pydantic_story(error)) from error
-
-
-def _pydantic_story(error: Any) -> str:
-    """pydantic's findings on one line; its own text takes three lines and a link for each."""
-    if not hasattr(error, "errors"):
-        return str(error)
-    findings = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, finding['loc'])) or 'value'}: {finding['msg']}" for finding in findings)
 
 
 def _explained(error: Exception, text: str | bytes, as_type: Any, what: str) -> Exception:

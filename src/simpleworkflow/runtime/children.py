@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid5
 
-from ..model import payload
+from ..model import failure, payload
 from ..model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
 from ..model.names import RESULT, check_type
 from ..model.records import DEFAULT_PRIORITY, NewRun, Run, Step
@@ -113,7 +113,7 @@ class Children(Steps):
             run = await self._finished_child(child_id, step_id, known)
             succeeded = run.status is Status.SUCCEEDED
             output = (run.result_json or "null") if succeeded else None
-            told = {"status": run.status, "message": run.last_error, "error": _brief(run.error)}
+            told = {"status": run.status, "message": run.last_error, "error": failure.brief(run.error)}
             error = None if succeeded else payload.encode(told)
             status = StepStatus.SUCCEEDED if succeeded else StepStatus.FAILED
             story = {"input": self._type(child_id), "output": output, "error": error}
@@ -146,8 +146,3 @@ class Children(Steps):
             waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
             is_known = known is not None
             await self._wait(step_id, record=waiting, is_known=is_known, duration=None, child_id=child_id)
-
-
-def _brief(error: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A child's error as its parent keeps it; the whole story stays with the child."""
-    return None if error is None else {key: error[key] for key in ("type", "module", "message") if key in error}

@@ -114,14 +114,17 @@ class Durable(Races):
             if signal is None:
                 await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, due_in=0.0))
                 raise SignalTimeout(told, step_id=step_id)
+            misfit = ""
             try:
                 value = decode(signal.payload_json)
             except InvalidInput as error:
-                if not skips:
-                    await self._reject(step_id, signal, error)
-                await self._skip(step_id, signal, error)
-                continue
-            return await self._consume(step_id, signal, value)
+                misfit = str(error)
+            # Out here: what is raised has no __context__, as on a replay.
+            if not misfit:
+                return await self._consume(step_id, signal, value)
+            if not skips:
+                await self._reject(step_id, signal, misfit)
+            await self._skip(step_id, signal, misfit)
 
     async def _next_signal(self, step_id: str, name: str, due: float | None, *, is_known: bool) -> Signal | None:
         """None when none came in time."""
@@ -142,19 +145,19 @@ class Durable(Races):
         )
         return value
 
-    async def _reject(self, step_id: str, signal: Signal, error: InvalidInput) -> NoReturn:
+    async def _reject(self, step_id: str, signal: Signal, misfit: str) -> NoReturn:
         """It is consumed, and the wait has failed: a retry of the run waits for another one."""
-        told, _ = failure.failure("InvalidInput", str(error))
+        told, _ = failure.failure("InvalidInput", misfit)
         await self._write(self._record(step_id, StepKind.SIGNAL, StepStatus.FAILED, error=told, signal_id=signal.id))
-        raise InvalidInput(str(error), step_id=step_id) from error
+        raise InvalidInput(misfit, step_id=step_id)
 
-    async def _skip(self, step_id: str, signal: Signal, error: InvalidInput) -> None:
+    async def _skip(self, step_id: str, signal: Signal, misfit: str) -> None:
         """It is consumed by a record of its own, and the wait goes on."""
         lease = self._stage.lease
         log.warning(
-            "run %s (%s): a signal was skipped: %s", lease.id, lease.type, error, extra=about(lease, step=step_id)
+            "run %s (%s): a signal was skipped: %s", lease.id, lease.type, misfit, extra=about(lease, step=step_id)
         )
-        told, _ = failure.failure("InvalidInput", str(error))
+        told, _ = failure.failure("InvalidInput", misfit)
         place = f"{path_of(step_id)}{SKIPPED}{signal.id}#0"
         output = signal.payload_json
         await self._write(

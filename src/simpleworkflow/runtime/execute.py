@@ -289,7 +289,8 @@ class Execution(Stage):
             replays = len(self.history.steps)
             self._span = tracing.on.execution(self.lease, worker=self.services.worker, replays=replays)
         try:
-            value, handler = self.workflow.arguments(self.lease.payload), self.workflow.handler
+            lease, handler = self.lease, self.workflow.handler
+            value = self.workflow.arguments(lease.payload, lease.idempotency_key)
             assert handler is not None
             if self.workflow.is_async:
                 self.ctx = Context(self)

@@ -25,7 +25,7 @@ from ..model.errors import (
     PermanentError,
 )
 from ..model.misfit import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
-from ..model.names import check_type
+from ..model.names import AFTERMATH, check_type
 from ..model.outbox import OutboxRule
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
@@ -81,6 +81,15 @@ class Workflow(Generic[I, O]):
     def _read_output(self) -> Callable[[str], Any]:
         return payload.reader(self.output_type, what=self.result_name)
 
+    @functools.cached_property
+    def _keep_input(self) -> payload.Keeper:
+        """Where the handler is elsewhere, what it makes of its input is for the other side to say."""
+        return payload.keeper(self.input_type, "input")
+
+    @functools.cached_property
+    def _keep_output(self) -> payload.Keeper:
+        return payload.keeper(self.output_type)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the plain function, as a test may want to."""
         if self.handler is None:
@@ -89,27 +98,37 @@ class Workflow(Generic[I, O]):
 
     def encode_input(self, input: Any, *, limit: int) -> str:
         """The payload of a run, checked as the handler will read it; a refusal has created nothing."""
-        if not self.takes_input and input is not None:
+        if not self.takes_input and not _is_nothing(input):
             raise InvalidInput(f"{self.name} takes no input, but got {type(input).__name__}")
         what = f"payload of {self.name}"
-        text = payload.encode(input, limit=limit, what=what)
+        if self.handler is None and self.input_type in (Any, None):
+            text = payload.encode(input, limit=limit, what=what)
+        else:
+            text = self._keep_input.write(input, limit=limit, what=what)
         if self.takes_input:
             self._check_input(text)
         return text
 
-    def arguments(self, text: str) -> tuple[Any, ...]:
-        """What the handler is called with, beside its context."""
+    def arguments(self, text: str, key: str | None = None) -> tuple[Any, ...]:
+        """What the handler is called with, beside its context. `key` is the run's idempotency key."""
         if not self.takes_input:
+            self._refuse_input(text, key or "")
             return ()
         try:
             return (self._read_input(text),)
         except (InvalidInput, PayloadError) as error:
             raise Misfit(f"its payload does not fit {self.name}: {error}") from error
 
+    def _refuse_input(self, text: str, key: str) -> None:
+        """Data that the handler would never see; but it need not care for the story of the run that it cleans up."""
+        if text == "null" or key.startswith(AFTERMATH) or _is_nothing(payload.decode(text)):
+            return
+        raise Misfit(f"{self.name} takes no input, but this run has a payload; add a parameter, or send none")
+
     def encode_output(self, result: Any, *, limit: int) -> str:
         """What the handler returned, checked as its callers will read it."""
         try:
-            text = payload.encode(result, limit=limit, what=self.result_name)
+            text = self._keep_output.write(result, limit=limit, what=self.result_name)
             self._read_output(text)
         except PayloadError as error:
             raise PermanentError(f"its result cannot be stored: {error}") from error
@@ -131,6 +150,11 @@ class Workflow(Generic[I, O]):
             dead_letter=self.dead_letter,
             on_exhausted=None if self.on_exhausted == "fail" else self.on_exhausted,
         )
+
+
+def _is_nothing(value: Any) -> bool:
+    """No input; also as producers in other languages write it."""
+    return value is None or (type(value) is dict and not value)
 
 
 @dataclass(frozen=True, slots=True)

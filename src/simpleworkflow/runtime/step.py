@@ -200,7 +200,7 @@ class Facts(NamedTuple):
 class Call:
     """One durable call of a function: what to run, under which name, and how to read what it returned."""
 
-    __slots__ = ("function", "is_async", "is_simple", "name", "options", "read", "shown", "what")
+    __slots__ = ("function", "is_async", "is_simple", "keeper", "name", "options", "read", "shown", "what")
 
     def __init__(self, name: str, function: Callable[..., Any], options: StepOptions, facts: Facts) -> None:
         self.name = name
@@ -211,6 +211,8 @@ class Call:
         """What its output is called in messages."""
         self.read: Callable[[str], Any] = payload.reader(facts.output, what=self.what)
         """Its output as the annotated type."""
+        self.keeper = payload.keeper(facts.output)
+        """Writes its output so that it can be read as that."""
         self.runs(function, facts.is_async)
 
     def runs(self, function: Callable[..., Any], is_async: bool) -> None:
@@ -327,6 +329,6 @@ def _output_type(plain: Any) -> Any:
         return Any
     try:
         hint = get_type_hints(target, include_extras=True).get("return", Any)
-    except (NameError, TypeError, AttributeError):
-        return Any
+    except (NameError, TypeError, AttributeError) as error:
+        return payload.Unresolved(str(error)) if "return" in target.__annotations__ else Any
     return get_args(hint)[-1] if get_origin(hint) in (Awaitable, Coroutine) else hint

@@ -76,18 +76,20 @@ class Steps(Memo):
             started = self._stage.clock.passed()
             try:
                 value = await self._body(call, args, kwargs, step_id, attempt)
-                output = self._encode(value, call.what)
+                output = call.keeper.write(value, limit=self._stage.services.max_payload, what=call.what)
                 value = call.read(output)
             except (Exception, SystemExit) as error:
                 if self._stage.is_over:
                     raise ExecutionStopped from error
                 attempt += 1
                 story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
-                await self._after_failure(call, step_id, error, story)
-                continue
-            elapsed = self._stage.clock.passed() - started
-            await self._write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
-            return value
+                failed = await self._after_failure(call, step_id, error, story)
+            else:
+                elapsed = self._stage.clock.passed() - started
+                await self._write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
+                return value
+            if failed is not None:  # raised out here it has no __context__, as on every replay
+                raise StepFailed.recorded(call.name, step_id, failed)
 
     def _as_recorded(self, step_id: str, call: Call) -> str:
         """Where a step that was renamed is on record, if it is."""
@@ -107,14 +109,14 @@ class Steps(Memo):
                 lease.id, lease.type, step_id, extra=about(lease, step=step_id),
             )  # fmt: skip
 
-    async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> None:
-        """Returns when it is time for another attempt; raises StepFailed when there is none."""
+    async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> str | None:
+        """Returns when it is time for another attempt; if there is none, with the error as it is on record."""
         policy, attempt = call.options.retry, story["attempt"]
         permanent = not policy.retries(error) or failure.is_mistake(error)
         as_json, line = failure.describe(error, permanent=permanent)
         if attempt >= policy.max_attempts or permanent:
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))
-            raise StepFailed.recorded(call.name, step_id, as_json) from error
+            return as_json
         delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
         told = payload.encode(
             {
@@ -135,6 +137,7 @@ class Steps(Memo):
             finally:
                 self._stage.end_work()
         await self._pass_time(step_id, delay, record=None, is_known=True)
+        return None
 
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
         stage = self._stage
@@ -214,7 +217,7 @@ def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         return None
     shown: Any = args[0] if len(args) == 1 else args
     try:
-        return payload.encode({"args": args, "kwargs": kwargs} if kwargs else shown, limit=LONGEST_INPUT)
+        return payload.glance({"args": args, "kwargs": kwargs} if kwargs else shown, limit=LONGEST_INPUT)
     except PayloadError:
         return None
 

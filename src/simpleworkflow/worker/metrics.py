@@ -128,6 +128,7 @@ FAMILIES: dict[str, Family] = {
 _LEAVES = {
     "retry": EventType.RETRIED,
     "exhaust": EventType.HELD,
+    "set_aside": EventType.HELD,
     "release": EventType.RELEASED,
     "pause": EventType.PAUSED,
 }

@@ -1,0 +1,141 @@
+"""Whether a value that was read back is the value that was written: same types, same contents.
+
+Used where reading runs other people's code (pydantic), so that the text alone cannot say what will come of it. Plain
+JSON that became something else is no loss: the annotation asked for it. Opaque objects are compared by their own `==`
+if their class has one. Values are never shown: they may be secrets.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from .payload_refusals import Lost, Refused, step, type_name
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_JSON = _SCALARS | {list, dict}
+_ARRAYS = (list, tuple)
+_IDENTITY: Any = object.__eq__
+
+
+def compare(given: Any, back: Any, *, is_abstract: bool = False) -> None:
+    """Lost, with the path, when `back` is not what `given` was. `is_abstract`: any kind of sequence or set will do."""
+    kind, other = type(given), type(back)
+    if isinstance(given, _ARRAYS) and isinstance(back, _ARRAYS):
+        _items(given, back, is_abstract)
+        if kind is other or is_abstract or kind is list:
+            return
+    elif kind is other:
+        _alike(kind, given, back)
+        return
+    elif kind in _SCALARS and other in _SCALARS:
+        if _is_equal(given, back):  # 1 and 1.0
+            return
+    elif kind in _JSON:
+        return  # the annotation made something of it
+    elif (isinstance(given, other) or is_abstract) and own_fields(kind) is None and _is_equal(given, back):
+        return  # a subclass of str, in a field that is a str
+    raise _other_type(kind, other, is_base=isinstance(given, other))
+
+
+def _other_type(kind: type, other: type, *, is_base: bool) -> Lost:
+    if hasattr(kind, "get_secret_value"):
+        return _secret(kind)
+    remedy = f"annotate the field as {type_name(kind)}"
+    if is_base:
+        remedy += ", or as a union that has it: its annotation names a base class"
+    return Lost(f"a {type_name(kind)} would come back as {type_name(other)}", remedy=remedy)
+
+
+def _alike(kind: type, given: Any, back: Any) -> None:
+    names = own_fields(kind)
+    if names is not None:
+        _fields(kind, names, given, back)
+    elif isinstance(given, dict):
+        _entries(given, back)
+    elif not _is_equal(given, back):
+        raise _secret(kind) if hasattr(kind, "get_secret_value") else _changed(kind)
+
+
+def _items(given: Any, back: Any, is_abstract: bool) -> None:
+    if len(given) != len(back):
+        raise Lost(f"{len(given)} items would come back as {len(back)}", remedy="make its serializers keep all of them")
+    for index, (one, other) in enumerate(zip(given, back, strict=True)):
+        try:
+            compare(one, other, is_abstract=is_abstract)
+        except Refused as refused:
+            raise refused.inside(f"[{index}]")  # noqa: B904
+
+
+def _entries(given: dict[Any, Any], back: dict[Any, Any]) -> None:
+    for key, item in given.items():
+        try:
+            if key not in back:
+                kind = type_name(type(key))
+                raise Lost(f"the key, of type {kind}, would not come back", remedy="use strings as keys")
+            compare(item, back[key])
+        except Refused as refused:
+            raise refused.inside(step(str(key)))  # noqa: B904
+
+
+def _fields(kind: Any, names: Mapping[str, Any], given: Any, back: Any) -> None:
+    for name, info in names.items():
+        was, became = getattr(given, name, msgspec.UNSET), getattr(back, name, msgspec.UNSET)
+        if was is became:
+            continue
+        try:
+            compare(was, became, is_abstract=_is_abstract(getattr(info, "annotation", None)))
+        except Refused as refused:
+            told = excluded() if getattr(info, "exclude", None) else refused
+            is_root = name == "root" and len(names) == 1 and hasattr(kind, "model_dump")
+            raise told if is_root else told.inside(step(name))  # noqa: B904
+    extra = getattr(given, "__pydantic_extra__", None)
+    if isinstance(extra, dict):
+        _entries(extra, getattr(back, "__pydantic_extra__", None) or {})
+
+
+def own_fields(kind: Any) -> Mapping[str, Any] | None:
+    """Field names, with what pydantic knows about each; None for a class without fields."""
+    for infos in (getattr(kind, "model_fields", None), getattr(kind, "__pydantic_fields__", None)):
+        if isinstance(infos, Mapping):
+            return infos
+    if dataclasses.is_dataclass(kind):
+        return {field.name: None for field in dataclasses.fields(kind)}
+    attributes = getattr(kind, "__attrs_attrs__", None) or ()
+    names = getattr(kind, "__struct_fields__", None) or [attribute.name for attribute in attributes]
+    return dict.fromkeys(names) if names else None
+
+
+def _is_abstract(annotation: Any) -> bool:
+    """Sequence[str] and the like: a tuple and the list that it comes back as are both one."""
+    origin = get_origin(annotation) or annotation
+    home = getattr(origin, "__module__", None)
+    return home == collections.abc.__name__ or any(_is_abstract(inner) for inner in get_args(annotation))
+
+
+def _is_equal(given: Any, back: Any) -> bool:
+    if getattr(type(given), "__eq__", None) is _IDENTITY:
+        return type(given) is type(back)  # it has no equality to ask for
+    try:
+        return bool(given == back) or (given != given and back != back)
+    except Exception:
+        return type(given) is type(back)  # an array of numbers, or a stranger's code
+
+
+def excluded() -> Lost:
+    remedy = "drop exclude=True, or leave the field at its default"
+    return Lost("exclude=True keeps this field out of what is stored", remedy=remedy)
+
+
+def _changed(kind: type) -> Lost:
+    remedy = "make its serializer and its validator fit each other"
+    return Lost(f"a {type_name(kind)} would come back with another value", remedy=remedy)
+
+
+def _secret(kind: type) -> Lost:
+    remedy = "pass the name of the secret and read it in a step; a field_serializer that reveals it stores it readable"
+    return Lost(f"a {type_name(kind)} would be stored as stars", remedy=remedy)

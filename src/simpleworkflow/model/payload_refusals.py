@@ -1,0 +1,51 @@
+"""What stops a value from being stored, and the path to it. See payload.py for the rules and the reasons."""
+
+from __future__ import annotations
+
+import json
+
+_LONGEST_KEY_SHOWN = 200
+
+
+class Refused(Exception):
+    """A part that cannot be stored. Each container on the way out appends its step: paths cost nothing until then."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.steps: list[str] = []
+
+    def path(self) -> str:
+        return "$" + "".join(reversed(self.steps))
+
+    def inside(self, step: str) -> Refused:
+        self.steps.append(step)
+        return self
+
+
+class Lost(Refused):
+    """A part that could be stored, and would come back as something else."""
+
+    def __init__(self, reason: str, *, remedy: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+        """What to do; None where an annotation that names the type is all it takes."""
+
+
+class Endless(Exception):
+    """The walk has already seen more bytes than the limit allows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def step(key: str) -> str:
+    if key.isidentifier():
+        return f".{key}"
+    shown = key if len(key) <= _LONGEST_KEY_SHOWN else key[:_LONGEST_KEY_SHOWN] + "…"
+    return f"[{json.dumps(shown)}]"  # ASCII only: a message with a lone surrogate could not be logged
+
+
+def type_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

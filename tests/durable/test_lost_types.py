@@ -1,0 +1,194 @@
+"""No value changes its type without a word: outputs, inputs, and inputs that nobody would see."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+import pytest
+
+import simpleworkflow as swf
+from simpleworkflow.model.states import Status
+
+if TYPE_CHECKING:
+    from fractions import Fraction as Missing
+
+ONCE = swf.Retry(max_attempts=1)
+RETRIED = swf.Retry(max_attempts=5, base="1ms")
+
+
+class Order(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(alias_generator=str.upper)
+    id: str
+    total: Decimal
+
+
+@pydantic.dataclasses.dataclass
+class Amount:
+    cents: int = pydantic.Field(gt=0)
+
+
+def unresolved() -> Missing:
+    return Decimal(1)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def started() -> list[str]:
+    return []
+
+
+async def test_an_output_of_a_step_that_would_come_back_as_another_type_fails_the_step_for_good(
+    app: swf.App, started: list[str]
+) -> None:
+    async def price(sku: str):  # type: ignore[no-untyped-def]
+        started.append(sku)
+        return Decimal("1.10")
+
+    @app.workflow("t.price.v1", retry=RETRIED)
+    async def handler(ctx: swf.Context) -> str:
+        value = await ctx.step(swf.step(retry=RETRIED)(price), "x")
+        return str(value * 2)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"output of step price .* annotate `-> Decimal`") as caught:
+            await app.run(handler, timeout="15s")
+    assert started == ["x"]
+    assert caught.value.is_a(swf.PayloadError)
+    assert caught.value.run.attempt == 1
+
+
+async def test_a_result_of_a_workflow_that_would_come_back_as_another_type_fails_the_run_for_good(
+    app: swf.App,
+) -> None:
+    @app.workflow("t.pair.v1", retry=RETRIED)
+    async def handler(ctx: swf.Context):  # type: ignore[no-untyped-def]
+        return 1, "a"
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"result of t\.pair\.v1 .* annotate `-> tuple\[int, str\]`") as caught:
+            await app.run(handler, timeout="15s")
+    assert caught.value.run.attempt == 1
+
+
+async def test_an_annotation_that_cannot_be_resolved_is_told_when_it_would_have_mattered(app: swf.App) -> None:
+    @app.workflow("t.unresolved.v1", retry=ONCE)
+    async def handler(ctx: swf.Context) -> str:
+        return str(await ctx.step(unresolved))
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"cannot be resolved \(name 'Missing' is not defined\)"):
+            await app.run(handler, timeout="15s")
+
+
+async def test_an_input_that_the_handler_would_get_as_another_type_is_refused_and_nothing_is_created(
+    app: swf.App,
+) -> None:
+    @app.workflow("t.input.v1")
+    async def handler(ctx: swf.Context, order) -> None: ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(swf.PayloadError, match=r"at \$\.total: .* annotate the parameter as `dict\[str, Decimal\]`"):
+        await app.trigger(handler, {"total": Decimal(1)})
+    assert [run async for run in app.runs()] == []
+    assert (await app.trigger("t.input.v1", {"total": Decimal(1)})).is_new, "by name it is for the other side to read"
+
+
+async def test_models_with_aliases_and_pydantic_dataclasses_go_through_a_run_and_its_replays(app: swf.App) -> None:
+    async def double(order: Order) -> Order:
+        return Order(ID=order.id, TOTAL=order.total * 2)
+
+    async def count(orders: list[Order]) -> dict[str, Amount]:
+        return {order.id: Amount(int(order.total * 100)) for order in orders}
+
+    @app.workflow("t.models.v1", retry=ONCE)
+    async def handler(ctx: swf.Context, orders: list[Order]) -> list[Amount]:
+        doubled = [await ctx.step(double, order) for order in orders]
+        amounts = await ctx.step(count, doubled)
+        more = await ctx.wait_for_signal("more", Order)
+        await ctx.sleep("1100ms")  # and again from the top
+        return [*amounts.values(), Amount(int(more.total))]
+
+    async with app.worker():
+        handle = await app.trigger(handler, [Order(ID="a", TOTAL=Decimal("1.10"))])
+        await handle.signal("more", {"ID": "b", "TOTAL": "7"})
+        assert await handle.result("15s") == [Amount(220), Amount(7)]
+
+
+async def test_constraints_are_checked_on_the_way_out_of_a_step(app: swf.App) -> None:
+    async def lower(by: int) -> Amount:
+        amount = Amount(1)
+        amount.cents -= by
+        return amount
+
+    @app.workflow("t.constraint.v1", retry=ONCE)
+    async def handler(ctx: swf.Context) -> Amount:
+        return await ctx.step(lower, 5)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match="greater than 0"):
+            await app.run(handler, timeout="15s")
+
+
+@pytest.fixture
+def takes_none(app: swf.App, started: list[str]) -> swf.Workflow[None, None]:
+    @app.workflow("t.none.v1", retry=RETRIED)
+    async def handler(ctx: swf.Context) -> None:
+        started.append(str(ctx.idempotency_key))
+
+    return handler
+
+
+@pytest.mark.parametrize("given", [5, [], {"a": 1}, "", False])
+async def test_an_input_for_a_workflow_that_takes_none_is_refused_also_by_name(
+    app: swf.App, takes_none: swf.Workflow[None, None], given: Any
+) -> None:
+    for target in ("t.none.v1", takes_none):
+        with pytest.raises(swf.InvalidInput, match=r"t\.none\.v1 takes no input"):
+            await app.trigger(target, given)  # type: ignore[arg-type]
+    with pytest.raises(swf.InvalidSchedule, match=r"t\.none\.v1 takes no input"):
+        await app.put_schedule("s", "t.none.v1", every="1h", payload=given)
+    assert [run async for run in app.runs()] == []
+
+
+@pytest.mark.parametrize("given", [None, {}])
+async def test_no_input_is_none_however_it_is_spelled(
+    app: swf.App, takes_none: swf.Workflow[None, None], given: Any, started: list[str]
+) -> None:
+    async with app.worker():
+        await app.run("t.none.v1", given, timeout="15s")
+    assert started == ["None"]
+
+
+async def test_a_stored_input_that_nobody_would_see_fails_the_run_before_its_code_begins(
+    app: swf.App, url: str, takes_none: swf.Workflow[None, None], started: list[str]
+) -> None:
+    elsewhere = swf.App(url)  # it does not know the workflow
+    handle = await elsewhere.trigger("t.none.v1", {"a": 1})
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"t\.none\.v1 takes no input, but this run has a payload") as caught:
+            await handle.result("15s")
+    await elsewhere.close()
+    assert (started, caught.value.run.attempt) == ([], 1)
+
+
+async def test_the_end_of_another_run_may_start_a_workflow_that_takes_no_input(
+    app: swf.App, takes_none: swf.Workflow[None, None], started: list[str]
+) -> None:
+    @app.workflow("t.fails.v1", retry=ONCE, dead_letter="t.none.v1")
+    async def fails(ctx: swf.Context, n: int) -> None:
+        raise ValueError("no")
+
+    @app.workflow("t.undone.v1", retry=ONCE, on_cancel="t.none.v1")
+    async def undone(ctx: swf.Context, n: int) -> None:
+        await ctx.sleep("1h")
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed):
+            await app.run(fails, 1, timeout="15s")
+        handle = await app.trigger(undone, 1)
+        await app.cancel(handle.id)
+        handles = [app.handle(run.id) async for run in app.runs(type="t.none.v1")]
+        for one in handles:
+            await one.result("15s")
+            assert (await one.get()).status is Status.SUCCEEDED
+    assert {key.split(":")[0] for key in started} == {"on_cancel", "dead_letter"}

@@ -1,0 +1,233 @@
+"""What is given comes back in its own type, or is refused with the annotation to write."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+
+import msgspec
+import pytest
+
+from simpleworkflow.model import payload
+from simpleworkflow.model.errors import PayloadError
+
+KEY = uuid.UUID("12345678-1234-5678-1234-567812345678")
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+T = TypeVar("T")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Name(str):
+    pass
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+    price: Decimal = Decimal(1)
+
+
+@dataclasses.dataclass
+class Thick(Line):
+    depth: int = 3
+
+
+@dataclasses.dataclass
+class Node:
+    free: Any = None
+    next: Node | None = None
+
+
+@dataclasses.dataclass
+class Box(Generic[T]):
+    inside: T
+
+
+class Item(msgspec.Struct):
+    price: Decimal
+
+
+class Point(NamedTuple):
+    x: int
+    free: Any = None
+
+
+class Movie(TypedDict):
+    price: Decimal
+    free: Any
+
+
+def write(as_type: Any, value: Any) -> str:
+    return payload.keeper(as_type).write(value, limit=100_000, what="output of step pay")
+
+
+def refusal(as_type: Any, value: Any) -> str:
+    with pytest.raises(PayloadError) as caught:
+        write(as_type, value)
+    return str(caught.value)
+
+
+PLAIN = [None, True, 0, 1.5, "žluť", [], {}, [1, [None, "a"]], {"a": [{"b": 1.5}], "ž": False}]
+
+
+@pytest.mark.parametrize("as_type", [Any, None, object])
+@pytest.mark.parametrize("value", PLAIN, ids=ascii)
+def test_plain_json_needs_no_annotation(as_type: Any, value: Any) -> None:
+    assert payload.decode(write(as_type, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "back", "annotation"),
+    [
+        (Decimal("1.10"), "str", "Decimal"),
+        (NOON, "str", "datetime"),
+        (date(2026, 1, 2), "str", "date"),
+        (time(1), "str", "time"),
+        (timedelta(1), "str", "timedelta"),
+        (KEY, "str", "UUID"),
+        (b"x", "str", "bytes"),
+        (bytearray(b"x"), "str", "bytearray"),
+        ((1, "a"), "list", "tuple[int, str]"),
+        ({1}, "list", "set[int]"),
+        (frozenset({"a"}), "list", "frozenset[str]"),
+        (Colour.RED, "str", "Colour"),
+        (Word.YES, "str", "Word"),
+        (Name("n"), "str", "Name"),
+        (Line("x"), "dict", "Line"),
+        (Item(Decimal(1)), "dict", "Item"),
+        (Point(1), "list", "Point"),
+        ({1: "a"}, "str", "dict[int, str]"),
+        (collections.defaultdict(int, a=1), "dict", "dict[str, int]"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("as_type", [Any, object, None])
+def test_without_an_annotation_what_would_come_back_as_another_type_is_refused(
+    value: Any, back: str, annotation: str, as_type: Any
+) -> None:
+    message = refusal(as_type, value)
+    assert message.startswith("output of step pay would not come back as it is: at $: ")
+    assert f"would come back as {back}, since no annotation names its type" in message
+    assert f"annotate `-> {annotation}`" in message
+    assert (
+        type(payload.decode(write(type(value), value), type(value))) is type(value)
+        if not isinstance(value, dict)
+        else write(dict[Any, Any] if type(value) is not dict else dict[int, str], value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "path", "annotation"),
+    [
+        (Any, [1, Decimal(1)], "$[1]", "…"),
+        (Any, [Decimal(1)], "$[0]", "list[Decimal]"),
+        (Any, {"a": {"b": [NOON]}}, "$.a.b[0]", "dict[str, dict[str, list[datetime]]]"),
+        (Any, {"a": Decimal(1)}, "$.a", "dict[str, Decimal]"),
+        (dict, {"a": Decimal(1)}, "$.a", "dict[str, Decimal]"),
+        (dict, {1: 1}, "$", "dict[int, int]"),
+        (list, [(1, 2)], "$[0]", "list[tuple[int, int]]"),
+        (list[Any], [KEY], "$[0]", "list[UUID]"),
+        (dict[str, Any], {"a": {"b": KEY}}, "$.a.b", "dict[str, dict[str, UUID]]"),
+        (Sequence[Any], (KEY,), "$[0]", "tuple[UUID]"),
+        (tuple[int, Any], (1, KEY), "$[1]", "tuple[int, UUID]"),
+        (set, {KEY}, "$[*]", "set[UUID]"),
+        (Any | None, KEY, "$", "UUID"),
+    ],
+    ids=str,
+)
+def test_a_part_that_no_annotation_names_is_refused_with_its_path(
+    as_type: Any, value: Any, path: str, annotation: str
+) -> None:
+    message = refusal(as_type, value)
+    assert f"at {path}: " in message
+    assert f"annotate `-> {annotation}`" in message
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "path", "field"),
+    [
+        (Node, Node(free=KEY), "$.free", "Node.free"),
+        (Node, Node(next=Node(free=[KEY])), "$.next.free[0]", "Node.free"),
+        (list[Node] | None, [Node(free=KEY)], "$[0].free", "Node.free"),
+        (Box[Any], Box(KEY), "$.inside", "Box.inside"),
+        (Box, Box(KEY), "$.inside", "Box.inside"),
+        (Point, Point(1, KEY), "$.free", "Point.free"),
+        (Movie, Movie(price=Decimal(1), free=KEY), "$.free", "Movie.free"),
+    ],
+    ids=str,
+)
+def test_a_field_that_no_annotation_names_is_refused_by_the_name_of_the_field(
+    as_type: Any, value: Any, path: str, field: str
+) -> None:
+    message = refusal(as_type, value)
+    assert f"at {path}: a uuid.UUID would come back as str" in message
+    assert f"let the annotation of {__name__}.{field} name it" in message
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value"),
+    [
+        (Decimal, "1.10"),
+        (Sequence[str], ("a", "b")),
+        (Mapping[str, int], collections.OrderedDict(a=1)),
+        (dict, collections.OrderedDict(a=1)),
+        (str, Word.YES),
+        (str, Name("n")),
+        (float, 1),
+        (list[str], {"a"}),
+        (Line, {"sku": "x", "price": "1"}),
+        (Line | None, Line("x")),
+        (Box[Decimal], Box(Decimal(1))),
+        (dict[int, Line], {1: Line("x")}),
+        (Movie, Movie(price=Decimal(1), free=[1])),
+        (Node, Node([1], Node({"a": None}))),
+        (Line | int, 3),
+    ],
+    ids=str,
+)
+def test_an_annotation_says_what_comes_back_whatever_was_given(as_type: Any, value: Any) -> None:
+    payload.decode(write(as_type, value), as_type)
+
+
+@pytest.mark.parametrize("as_type", [Line, list[Line], dict[str, Line], Line | None, Box[Line]], ids=str)
+def test_a_subclass_that_would_come_back_as_its_base_class_is_refused(as_type: Any) -> None:
+    thick = Thick("x")
+    value = {list[Line]: [thick], dict[str, Line]: {"k": thick}, Box[Line]: Box(thick)}.get(as_type, thick)
+    message = refusal(as_type, value)
+    assert "Thick would come back as its base class" in message
+    assert "or a union that has it" in message
+
+
+def test_an_annotation_that_cannot_be_resolved_is_named_in_the_refusal() -> None:
+    message = refusal(payload.Unresolved("name 'Order' is not defined"), KEY)
+    assert "its annotation cannot be resolved (name 'Order' is not defined)" in message
+    assert write(payload.Unresolved("…"), [1]) == "[1]"
+
+
+def test_poison_is_refused_as_such_also_without_an_annotation() -> None:
+    assert "no JSON form" in refusal(Any, [object()])
+    assert "NaN" in refusal(Any, {"a": float("nan")})
+    assert "key of type tuple" in refusal(Any, {(1,): 1})
+
+
+def test_plain_json_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = payload.keeper(dict[str, Any])
+
+    def not_again(value: object) -> None:
+        raise AssertionError("a second look at plain JSON")
+
+    monkeypatch.setattr(keeper, "_look", not_again)
+    assert keeper.write({"a": [1, "x", None]}, limit=100, what="output") == '{"a":[1,"x",null]}'
