@@ -82,6 +82,8 @@ def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
         "message": _clean(_text(error), MESSAGE_LIMIT),
         "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
     }
+    if isinstance(error, RetryAfter) and isinstance(code := getattr(error, "code", None), str):
+        described["code"] = _clean(code, 200)
     if cause is not None and depth > 0:
         described["cause"] = _as_dict(cause, depth - 1)
     return described
