@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.door import run_python
 from support.ledger import Raw
+from support.scraping import free_port, scrape
 from support.waiting import until
 
 import simpleworkflow as swf
@@ -304,3 +305,24 @@ def test_the_seeds_names_load_only_when_asked_for() -> None:
         """
     )
     assert out.split() == ["False", "True"]
+
+
+def test_a_poller_serves_the_metrics_of_a_worker(app: swf.App, seed_url: str) -> None:
+    class Quick(swf.WorkflowExecutor):
+        def execute(self, run: swf.WorkflowRun) -> Any:
+            return "done"
+
+    port = free_port()
+    poller = swf.IntentPoller(seed_url, type_prefixes=["content."], poll_interval=0.2, metrics_port=port)
+    poller.register_executor("content.quick.v1", Quick())
+    thread = threading.Thread(target=poller.start)
+    thread.start()
+    try:
+        run_id = app.sync.trigger("content.quick.v1").id
+        app.sync.handle(run_id).result(20)
+        until(lambda: scrape(port).value("workflow_run_completed_total", status="succeeded") == 1, "its end is counted")
+        names = {name for name in scrape(port).names() if name.startswith("workflow_")}
+    finally:
+        poller.stop()
+        thread.join(30)
+    assert {"workflow_run_claimed_total", "workflow_worker_uptime_seconds", "workflow_worker_poll_cycle_total"} <= names

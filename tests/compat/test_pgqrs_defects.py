@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from datetime import timedelta
@@ -368,3 +369,30 @@ async def test_a_worker_whose_polling_is_cancelled_hands_its_runs_back(store: St
     assert (run.status, run.attempt, run.crashes) == ("pending", 0, 0)
     async with polling(worker):
         assert await workflow("work").result(run_id, store, timeout=20) == 2
+
+
+async def test_a_delay_and_a_code_may_be_given_afterwards(store: Store, url: str) -> None:
+    """As pgqrs's guide has it: the error first, then what it asks for."""
+    calls: list[str] = []
+
+    async def handler(ctx: WorkflowContext) -> None:
+        await ctx.step("fetch", fetch)
+
+    def fetch() -> None:
+        calls.append("step")
+        error = TransientStepError("the upstream is away")
+        error.code = "UPSTREAM"
+        error.retry_after = 0.02
+        raise error
+
+    async with polling(await serve(store, "work", handler)):
+        run_id = await workflow("work").trigger().execute(store)
+        await until(store, run_id, RunStatus.ERROR)
+    assert calls == ["step"] * 3
+    events = [event for event in await store.app.events(run_id) if event.type == "step_retried"]
+    assert [event.data["delay"] for event in events] == [0.02, 0.02]
+    raw = Raw(url)
+    (step,) = raw.steps(UUID(run_id))
+    raw.close()
+    error = json.loads(step["error"]) if isinstance(step["error"], str) else step["error"]
+    assert (error["type"], error["code"]) == ("TransientError", "UPSTREAM")

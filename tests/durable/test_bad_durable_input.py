@@ -318,7 +318,9 @@ async def test_a_handler_that_swallows_errors_around_a_lost_lease_writes_nothing
     async with app.worker():
         handle = await app.trigger(handler)
         await eventually(lambda: began)
-        raw.sql("UPDATE workflow.workflow_run SET leased_by = 'gone:1:2:3' WHERE id = ?", handle.id)
+        raw.sql(
+            "UPDATE workflow.workflow_run SET leased_by = 'gone:1:2:3', version = version + 1 WHERE id = ?", handle.id
+        )
         raw.age(handle.id, 60, "lease_until")
         assert await handle.result("10s") == "new"
     assert [row["step_id"] for row in raw.steps(handle.id)] == []

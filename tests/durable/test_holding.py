@@ -168,7 +168,9 @@ async def test_a_run_whose_last_execution_crashed_is_held_by_whoever_sweeps(app:
     async with app.worker():
         await eventually(lambda: began)
         # As if the process had died: nobody renews this lease any more, and the time has come.
-        raw.sql("UPDATE workflow.workflow_run SET leased_by = 'gone:1:2:3' WHERE id = ?", handle.id)
+        raw.sql(
+            "UPDATE workflow.workflow_run SET leased_by = 'gone:1:2:3', version = version + 1 WHERE id = ?", handle.id
+        )
         raw.age(handle.id, 60, "lease_until")
         async with stranger.worker():
             run = await until_held(handle)

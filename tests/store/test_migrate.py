@@ -173,3 +173,18 @@ def test_the_schema_dumps_are_current(postgres: Server) -> None:
         postgres.drop_database("swf_dump")
     for name, text in fresh.items():
         assert (dump_schema.SCHEMA / f"{name}.sql").read_text() == text, "run: make gen"
+
+
+async def test_the_tables_of_simple_workflow_are_named_as_what_is_in_the_way(empty_url: str, backend: str) -> None:
+    """Their schema as their migrations leave it, as far as it matters; nothing of it is touched."""
+    raw, ledger = Raw(empty_url), open_ledger(empty_url)
+    if backend == "postgres":
+        raw.sql("CREATE SCHEMA workflow")
+    raw.sql("CREATE TABLE workflow.workflow_run (id text PRIMARY KEY, type text NOT NULL, idempotency_key text UNIQUE)")
+    raw.sql("INSERT INTO workflow.workflow_run (id, type) VALUES ('1', 'theirs.v1')")
+    way_out = "a file of its own" if backend == "sqlite" else r"another schema \(\?schema=jobs\)"
+    with pytest.raises(StoreError, match=f"simple-workflow's is called so. Nothing was changed.* use {way_out}"):
+        await ledger.migrate_up()
+    assert raw.sql("SELECT type FROM workflow.workflow_run") == [{"type": "theirs.v1"}]
+    raw.close()
+    await ledger.close()

@@ -112,7 +112,11 @@ async def test_a_rule_chooses_types_and_events_and_two_rules_choose_once(ledger:
 async def test_every_event_of_the_audit_trail_can_be_chosen(ledger: Ledger, raw: Raw, event: EventType) -> None:
     await rule(ledger, "*", event)
     (run_id,) = await create(ledger)
-    raw.sql("INSERT INTO workflow.workflow_event (workflow_id, event_type) VALUES (?, ?)", run_id, str(event))
+    raw.sql(
+        "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) VALUES (?, 1, ?)",
+        run_id,
+        str(event),
+    )
     assert told(raw, run_id)[-1] == (len(told(raw, run_id)), str(event))
 
 

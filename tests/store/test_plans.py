@@ -269,7 +269,7 @@ def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], setting
         " SELECT id, 1, 'go' FROM workflow.workflow_run LIMIT 20000"
     )
     session.connection.execute(
-        "INSERT INTO workflow.workflow_event (workflow_id, event_type) SELECT id, 'created'"
+        "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) SELECT id, 1, 'created'"
         " FROM (SELECT id FROM workflow.workflow_run LIMIT 20000) AS r, generate_series(1, 3)"
     )
     session.connection.execute("ANALYZE workflow.workflow_step, workflow.workflow_signal, workflow.workflow_event")

@@ -93,3 +93,22 @@ def test_pruning_reads_as_much_as_it_looks_at_and_no_table_to_its_end(old_runs: 
         assert [node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"] == [], name
         assert "hashed SubPlan" not in told, f"{name}: it would read all open runs, or all of the outbox"
         assert buffers(plan) <= runs * PER_RUN + 100, name
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.parametrize("settings", sorted(SETTINGS))
+def test_what_goes_with_a_run_is_found_by_its_key(old_runs: str, settings: str, mode: str) -> None:
+    """The trigger's statements, which no plan of ours shows: counted by the server, in the transaction that deletes."""
+    statement = STATEMENTS["prune_runs"]
+    counted = "SELECT relname, seq_tup_read FROM pg_stat_xact_user_tables WHERE schemaname = 'workflow'"
+    with psycopg.connect(old_runs, cursor_factory=psycopg.ClientCursor) as connection:
+        for setting, value in {**SETTINGS[settings], "plan_cache_mode": mode}.items():
+            connection.execute(f"SET {setting} = '{value}'")
+        connection.execute(f"PREPARE it AS {statement.text.replace('%', '%%')}")
+        values = bind(statement, {"b": ids(BATCH)})
+        connection.execute(f"EXECUTE it({', '.join(['%s'] * len(values))})", values)
+        read = dict(connection.execute(counted).fetchall())
+        left = connection.execute("SELECT count(*) FROM workflow.workflow_step").fetchone()
+        connection.rollback()
+    assert left == (2 * (RUNS - BATCH),)
+    assert set(read.values()) == {0}, "a table was read from end to end"

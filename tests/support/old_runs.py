@@ -81,7 +81,9 @@ def furnish(raw: Raw, run_id: UUID, outbox: str | None) -> None:
     )
     signal = "INSERT INTO workflow.workflow_signal (id, run_id, seq, name, created_at) VALUES (?, ?, 1, 'go', "
     raw.sql(f"{signal}{raw.now})", id_of_then(0), run_id)
-    raw.sql("INSERT INTO workflow.workflow_event (workflow_id, event_type) VALUES (?, 'leased')", run_id)
+    raw.sql(
+        "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) VALUES (?, 1, 'leased')", run_id
+    )
     if outbox is not None:
         raw.sql(
             "INSERT INTO workflow.outbox_event (aggregate_id, sequence, event_type, payload, created_at, published_at) "

@@ -132,7 +132,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 class IntentPoller:
-    """The worker: claims what its prefixes route and executes it."""
+    """The worker: claims what its prefixes route and executes it; metrics_port= serves the metrics of a worker."""
 
     def __init__(
         self,
@@ -142,6 +142,8 @@ class IntentPoller:
         poll_interval: float = 2,
         lease_duration: float = 30,
         concurrency: int = 1,
+        metrics_port: int | None = None,
+        metrics_host: str | None = None,
     ) -> None:
         self._app = App(db_url)
         self._types: list[str] = []
@@ -151,6 +153,8 @@ class IntentPoller:
             "lease": lease_duration,
             "concurrency": concurrency,
             "on_unknown": "fail",
+            "metrics_port": metrics_port,
+            "metrics_host": metrics_host,
         }
         self._prefixes = type_prefixes if type_prefixes is not None else os.environ.get(PREFIXES_VARIABLE)
         self._stop = threading.Event()

@@ -44,8 +44,12 @@ class TransientError(RetryAfter):
 
     @property
     def retry_after(self) -> float:
-        """Seconds."""
+        """Seconds; may be set as well, as in pgqrs's guide: `err.retry_after = 30.0`."""
         return self.delay
+
+    @retry_after.setter
+    def retry_after(self, delay: Duration) -> None:
+        self.delay = seconds(delay, what="retry_after")
 
 
 TransientStepError = TransientError

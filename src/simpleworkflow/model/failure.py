@@ -135,6 +135,8 @@ def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
         "message": _clean(_text(error), MESSAGE_LIMIT),
         "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
     }
+    if isinstance(error, RetryAfter) and isinstance(code := getattr(error, "code", None), str):
+        described["code"] = _clean(code, 200)
     described |= _data(error)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if (known := _on_record(error)) is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..clock import Clock, SystemClock, monotonic
-from ..model.errors import MissingMigration
+from ..model.errors import MissingMigration, StoreError
 from . import migrate
 from .migrate import Applied, Migration
 from .protocol import Driver, Operation
@@ -86,6 +86,8 @@ class Ledger:
             return await self._driver.run(migrate.up(self._known()), timeout=300)
         except MissingMigration as error:
             raise migrate.foreign_book(error, self.url) or error from None
+        except StoreError as error:
+            raise migrate.in_the_way(error, self.url) or error from None
 
     async def migrate_down(self, count: int = 1) -> list[Migration]:
         self._checked = False

@@ -1,8 +1,9 @@
 """Pruning: look at a page of ids, remove a batch of runs, take turns.
 
 A page is a plain read. A removal is one short transaction that locks what it will delete, in id order and without
-waiting, looks again with the locks held, and deletes what hangs on the runs before the runs themselves: killed at any
-point it has removed a run with everything of it, or nothing. Two pruners skip each other's rows.
+waiting, looks again with the locks held, and deletes the runs; a trigger deletes what hangs on them, as it does for
+everybody who deletes a run. Killed at any point it has removed a run with everything of it, or nothing. Two pruners
+skip each other's rows.
 
 Who may go is one text for the look and for the judgement (sql/queries/prune.sql): finished, old enough by its rule, its
 parent not open, all of its outbox events published. Only the direct parent matters: a grandparent asks for its own
@@ -23,7 +24,6 @@ from ...model.states import Status
 from ..protocol import Row, Steps, query, reading, transaction
 
 STATUS_ROWS = 20
-DEPENDENTS = ("prune_steps", "prune_signals", "prune_events", "prune_outbox_of_runs")
 
 
 class Candidate(NamedTuple):
@@ -100,10 +100,7 @@ def remove(rules: Sequence[Rule], ids: Sequence[UUID]) -> Steps[Removed]:
     kept.update(why for _, _, _, why in found if why is not None)
     going = [(run_id, type, status) for run_id, type, status, why in found if why is None]
     if going:
-        batch = sorted((run_id,) for run_id, _, _ in going)
-        for statement in DEPENDENTS:
-            yield query(statement, b=batch)
-        yield query("prune_runs", b=batch)
+        yield query("prune_runs", b=sorted((run_id,) for run_id, _, _ in going))
     return Removed(Counter((type, status) for _, type, status in going), kept, monotonic() - began)
 
 

@@ -4,7 +4,7 @@ their locks in the same order. What a worker does to its leases is in leases.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -201,24 +201,41 @@ def _is_failed(row: Row) -> bool:
 @transaction
 def delete(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
     yield from cancel_rows(run_ids, reason)
-    return (yield from _control("delete_runs", EventType.DELETED, run_ids, {"reason": reason}))
+    rows = yield query("get_runs", b=sorted({(run_id,) for run_id in run_ids}))
+    keys = {row["id"]: row["idempotency_key"] for row in rows if row["idempotency_key"] is not None}
+    return (yield from _control("delete_runs", EventType.DELETED, run_ids, {"reason": reason}, keys))
 
 
 def _control(
-    statement: str, event: EventType, run_ids: Sequence[UUID], extra: dict[str, Any]
+    statement: str,
+    event: EventType,
+    run_ids: Sequence[UUID],
+    extra: dict[str, Any],
+    keys: Mapping[UUID, str] | None = None,
 ) -> Steps[list[Controlled]]:
-    """Lock, move, tell the audit trail, read back: the reply matches the state because the lock is still held."""
+    """Lock, move, tell the audit trail, read back: the reply matches the state because the lock is still held.
+    `keys`: idempotency keys that the move frees, for the trail."""
     batch = sorted({(run_id,) for run_id in run_ids})
     yield query("lock_runs", b=batch)
     moved = yield query(statement, b=batch, **extra)
     if moved:
-        reason = extra.get("reason")
-        data = None if reason is None else json.encode({"reason": reason}, what="reason")
-        yield query("log_events", e=[(row["id"], event, row["lease_epoch"], data) for row in moved])
+        reason, freed = extra.get("reason"), keys or {}
+        told = [_told(reason, freed.get(row["id"])) for row in moved]
+        yield query(
+            "log_events",
+            e=[(row["id"], event, row["lease_epoch"], data) for row, data in zip(moved, told, strict=True)],
+        )
     rows = yield query("get_runs", b=batch)
     runs = {row["id"]: run_of(row) for row in rows}
     ids = {row["id"] for row in moved}
     return [Controlled(run_id in ids, runs.get(run_id)) for run_id in run_ids]
+
+
+def _told(reason: str | None, key: str | None) -> str | None:
+    """What the trail says of a control call."""
+    data = {"reason": reason, "idempotency_key": key}
+    known = {name: value for name, value in data.items() if value is not None}
+    return json.encode(known, what="reason") if known else None
 
 
 @reading

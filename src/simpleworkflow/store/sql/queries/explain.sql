@@ -12,7 +12,7 @@ AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o
 -- name: explain_runs
 -- batch: b(run_id uuid)
 -- param: most integer
-SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
+SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chosen_attempts} AS max_attempts, r.lease_until, r.leased_by,
   r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.created_at, r.started_at,
   r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.idempotency_key, :now AS judged_at,
   CASE WHEN EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND NOT g.is_enabled)

@@ -55,24 +55,8 @@ WITH {prune_rules}
 SELECT r.id AS run_id, r.type, r.status, {why_kept} AS kept
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id JOIN chosen c ON {is_old_enough}
 
--- name: prune_steps
--- batch: b(run_id uuid)
-DELETE FROM workflow.workflow_step WHERE run_id IN (SELECT b.run_id FROM :b)
-
--- name: prune_signals
--- batch: b(run_id uuid)
-DELETE FROM workflow.workflow_signal WHERE run_id IN (SELECT b.run_id FROM :b)
-
--- name: prune_events
--- batch: b(run_id uuid)
-DELETE FROM workflow.workflow_event WHERE workflow_id IN (SELECT b.run_id FROM :b)
-
--- name: prune_outbox_of_runs
--- All of them are out, or their run would not be here.
--- batch: b(run_id uuid)
-DELETE FROM workflow.outbox_event WHERE aggregate_id IN (SELECT b.run_id FROM :b) AND published_at IS NOT NULL
-
 -- name: prune_runs
+-- The trigger run_removed takes along what is keyed by them.
 -- batch: b(run_id uuid)
 DELETE FROM workflow.workflow_run WHERE id IN (SELECT b.run_id FROM :b)
 

@@ -63,7 +63,9 @@ WITH due AS MATERIALIZED (
 claimed AS (
   UPDATE workflow.workflow_run r
   SET status = 'leased', version = r.version + 1, lease_epoch = r.lease_epoch + 1, leased_by = :worker,
-      lease_until = :now + us(due.lease), max_attempts = coalesce(r.max_attempts, due.max_attempts),
+      lease_until = :now + us(due.lease),
+      max_attempts = CASE WHEN r.max_attempts IS NULL OR (r.attempts_unset AND r.lease_epoch = 0)
+                          THEN due.max_attempts ELSE r.max_attempts END,
       deadline_at = coalesce(r.deadline_at, :now + us(due.timeout)),
       started_at = coalesce(r.started_at, :now), updated_at = :now
   FROM due WHERE r.ctid = due.place
@@ -178,7 +180,7 @@ WITH mine AS MATERIALIZED (
     WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
     FOR NO KEY UPDATE SKIP LOCKED) AS held)
 UPDATE workflow.workflow_run AS r
-SET lease_until = greatest(r.lease_until, :now + us(mine.lease)), updated_at = :now
+SET lease_until = greatest(r.lease_until, :now + us(mine.lease)), version = r.version + 1, updated_at = :now
 FROM mine WHERE r.id = mine.id
 RETURNING r.id AS run_id
 

@@ -1,14 +1,17 @@
 -- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
--- "still in that state, still mine?" and makes one move. Every UPDATE of status bumps version: that is how the
--- foreign-writer triggers tell our moves from plain SQL. Batches come sorted by run id, so locks are taken in id order.
+-- "still in that state, still mine?" and makes one move. Every UPDATE bumps version: that is how the
+-- foreign-writer triggers tell our writes from plain SQL. Batches come sorted by run id, so locks are taken in id order.
 -- "Still mine" is one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would look so selective to a planner
 -- that it reads a young table, or the index of leased runs, from end to end instead of looking each run up.
 
 -- fragment: run_columns
-r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
+r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chosen_attempts} AS max_attempts, r.lease_until, r.leased_by,
 r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
 r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
 r.result AS result_json, r.payload AS payload_json, r.traceparent
+
+-- fragment: chosen_attempts
+CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END
 
 -- fragment: valid_epoch
 CASE WHEN r.status = 'leased' THEN r.lease_epoch END
@@ -17,11 +20,11 @@ CASE WHEN r.status = 'leased' THEN r.lease_epoch END
 -- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
 -- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
 INSERT INTO workflow.workflow_run
-  (id, type, payload, priority, run_at, idempotency_key, max_attempts, start_by, parent_id, traceparent, created_at,
-   updated_at)
+  (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
+   created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + us(n.delay)), n.idempotency_key,
-       n.max_attempts, coalesce(n.run_at, :now + us(n.delay)) + us(n.start_within), n.parent_id, n.traceparent,
-       :now, :now
+       coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, :now + us(n.delay)) + us(n.start_within),
+       n.parent_id, n.traceparent, :now, :now
 FROM :n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
@@ -31,8 +34,8 @@ RETURNING id
 -- The usual trigger, due at once and without options, with as little as possible in its batch. Its id was made a moment
 -- ago, so nothing can be in its way; a try whose answer was lost is repeated with insert_runs.
 -- batch: n(run_id uuid, type text, payload json, priority integer)
-INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, :now, :now, :now
+INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
+SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
 FROM :n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 RETURNING id
@@ -104,7 +107,8 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 UPDATE workflow.workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
     lease_until = :now + us((SELECT lane.lease FROM :lane)),
-    max_attempts = coalesce(max_attempts, (SELECT lane.max_attempts FROM :lane)),
+    max_attempts = CASE WHEN max_attempts IS NULL OR (attempts_unset AND lease_epoch = 0)
+                        THEN (SELECT lane.max_attempts FROM :lane) ELSE max_attempts END,
     deadline_at = coalesce(deadline_at, :now + us((SELECT lane.timeout FROM :lane))),
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
@@ -211,7 +215,7 @@ WHERE r.lease_epoch = b.epoch AND r.status = b.status
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
 UPDATE workflow.workflow_run AS r
 SET lease_until = CASE WHEN r.lease_until > :now + us(b.lease) THEN r.lease_until ELSE :now + us(b.lease) END,
-    updated_at = :now
+    version = r.version + 1, updated_at = :now
 FROM :b
 WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
 RETURNING id AS run_id

@@ -25,7 +25,7 @@ CREATE TABLE workflow.outbox_event (
   CONSTRAINT outbox_event_due CHECK (((status = 'retrying'::text) = (due_at IS NOT NULL))),
   CONSTRAINT outbox_event_gone CHECK (((status <> ALL (ARRAY['skipped'::text, 'published'::text])) OR (published_at IS NOT NULL))),
   CONSTRAINT outbox_event_pkey PRIMARY KEY (id),
-  CONSTRAINT outbox_event_shape CHECK (((sequence >= 1) AND isfinite(created_at))) NOT VALID,
+  CONSTRAINT outbox_event_shape CHECK (((sequence >= 1) AND (sequence < '4611686018427387904'::bigint) AND (attempt >= 0) AND (attempt < 1073741824) AND (GREATEST(created_at, published_at, due_at, skipped_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, published_at, due_at, skipped_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT outbox_event_skipped CHECK (((status = 'skipped'::text) = (skipped_at IS NOT NULL))),
   CONSTRAINT outbox_event_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'behind'::text, 'dead'::text, 'skipped'::text, 'published'::text]))),
   CONSTRAINT outbox_event_type CHECK (((length(event_type) >= 1) AND (length(event_type) <= 200)))
@@ -36,6 +36,7 @@ CREATE INDEX outbox_event_published ON workflow.outbox_event USING btree (publis
 CREATE INDEX outbox_event_retrying ON workflow.outbox_event USING btree (substr((aggregate_id)::text, 36, 1), due_at) WHERE ((status = 'retrying'::text) AND (published_at IS NULL));
 CREATE INDEX outbox_event_stuck ON workflow.outbox_event USING btree (aggregate_id, sequence) WHERE ((status = ANY (ARRAY['retrying'::text, 'dead'::text])) AND (published_at IS NULL));
 CREATE INDEX outbox_event_waiting ON workflow.outbox_event USING btree (substr((aggregate_id)::text, 36, 1), id) WHERE ((status = 'waiting'::text) AND (published_at IS NULL));
+CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON workflow.outbox_event FOR EACH ROW WHEN ((new.sequence IS NULL)) EXECUTE FUNCTION workflow.outbox_event_numbered();
 
 CREATE TABLE workflow.outbox_lane (
   lane text NOT NULL,
@@ -65,11 +66,13 @@ CREATE TABLE workflow.workflow_event (
   created_at timestamp with time zone NOT NULL DEFAULT now(),
   event_type text NOT NULL,
   data json,
+  CONSTRAINT workflow_event_instants CHECK (((created_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (created_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_event_pkey PRIMARY KEY (id),
   CONSTRAINT workflow_event_type CHECK ((event_type = ANY (ARRAY['created'::text, 'leased'::text, 'started'::text, 'heartbeat'::text, 'step_retried'::text, 'retried'::text, 'released'::text, 'paused'::text, 'woken'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text, 'held'::text, 'resumed'::text, 'deleted'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow.workflow_event REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.event_to_outbox();
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND (pg_trigger_depth() = 0))) EXECUTE FUNCTION workflow.event_told_already();
 
 CREATE TABLE workflow.workflow_pruning (
   policy text COLLATE "C" NOT NULL,
@@ -126,9 +129,10 @@ CREATE TABLE workflow.workflow_run (
   traceparent text,
   type text COLLATE "C" NOT NULL,
   payload json NOT NULL DEFAULT 'null'::json,
-  CONSTRAINT workflow_run_counts CHECK (((attempt >= 0) AND (crashes >= 0) AND (max_attempts >= 1) AND (lease_epoch >= 0))),
+  attempts_unset boolean NOT NULL DEFAULT false,
+  CONSTRAINT workflow_run_counts CHECK (((GREATEST(version, lease_epoch, wakes) < '4611686018427387904'::bigint) AND (LEAST(version, lease_epoch, wakes) >= 0) AND (GREATEST(attempt, crashes) < 1073741824) AND (LEAST(attempt, crashes) >= 0) AND (max_attempts >= 1))) NOT VALID,
   CONSTRAINT workflow_run_deleted_is_finished CHECK (((deleted_at IS NULL) OR (finished_at IS NOT NULL))),
-  CONSTRAINT workflow_run_instants CHECK ((isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by))),
+  CONSTRAINT workflow_run_instants CHECK (((GREATEST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_run_key CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
   CONSTRAINT workflow_run_leased_has_lease CHECK ((((status = 'leased'::text) = (lease_until IS NOT NULL)) AND ((status = 'leased'::text) = (leased_by IS NOT NULL)))),
   CONSTRAINT workflow_run_pending_is_due CHECK (((status <> 'pending'::text) OR (run_at IS NOT NULL))),
@@ -140,15 +144,18 @@ CREATE TABLE workflow.workflow_run (
   CONSTRAINT workflow_run_type CHECK ((((length(type) >= 1) AND (length(type) <= 200)) AND (type !~ '[^A-Za-z0-9_.-]'::text)))
 ) WITH (autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.02, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, fillfactor=60);
 CREATE INDEX workflow_run_deadline ON workflow.workflow_run USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
-CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run USING btree (idempotency_key) WHERE ((idempotency_key IS NOT NULL) AND (deleted_at IS NULL));
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run USING btree (idempotency_key);
 CREATE INDEX workflow_run_leased ON workflow.workflow_run USING btree (leased_by, id) WHERE (status = 'leased'::text);
 CREATE INDEX workflow_run_parent ON workflow.workflow_run USING btree (parent_id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX workflow_run_ready ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes = 0));
 CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes > 0));
 CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
+CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.max_attempts IS NULL)) EXECUTE FUNCTION workflow.run_allows_attempts();
 CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_created();
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
-CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.status IS DISTINCT FROM old.status) OR ((new.deleted_at IS NOT NULL) AND (old.deleted_at IS NULL))))) EXECUTE FUNCTION workflow.run_moved_by_sql();
+CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
+CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version = old.version)) EXECUTE FUNCTION workflow.run_moved_by_sql();
+CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 
 CREATE TABLE workflow.workflow_schedule (
   name text COLLATE "C" NOT NULL,
@@ -175,7 +182,9 @@ CREATE TABLE workflow.workflow_schedule (
   trouble text,
   payload json NOT NULL DEFAULT 'null'::json,
   CONSTRAINT workflow_schedule_catch_up CHECK ((catch_up = ANY (ARRAY['none'::text, 'one'::text, 'all'::text]))),
+  CONSTRAINT workflow_schedule_counts CHECK (((GREATEST(fired, skipped) < '4611686018427387904'::bigint) AND (GREATEST(every_us, window_us) < '4611686018427387904'::bigint))) NOT VALID,
   CONSTRAINT workflow_schedule_every CHECK (((every_us IS NULL) OR (every_us >= 1000000))),
+  CONSTRAINT workflow_schedule_instants CHECK (((GREATEST(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at, last_skipped_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at, last_skipped_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_schedule_name CHECK ((name ~ '^[A-Za-z0-9_.-]{1,200}$'::text)),
   CONSTRAINT workflow_schedule_overlap CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text, 'cancel'::text]))),
   CONSTRAINT workflow_schedule_pkey PRIMARY KEY (name),
@@ -194,8 +203,10 @@ CREATE TABLE workflow.workflow_signal (
   consumed_by text,
   name text COLLATE "C" NOT NULL,
   payload json NOT NULL DEFAULT 'null'::json,
+  CONSTRAINT workflow_signal_instants CHECK (((GREATEST(created_at, consumed_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, consumed_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_signal_name CHECK (((length(name) >= 1) AND (length(name) <= 200))),
-  CONSTRAINT workflow_signal_pkey PRIMARY KEY (id)
+  CONSTRAINT workflow_signal_pkey PRIMARY KEY (id),
+  CONSTRAINT workflow_signal_place CHECK (((seq >= 0) AND (seq < '4611686018427387904'::bigint))) NOT VALID
 );
 CREATE INDEX workflow_signal_run ON workflow.workflow_signal USING btree (run_id, seq);
 CREATE INDEX workflow_signal_unread ON workflow.workflow_signal USING btree (run_id, name, seq) WHERE (consumed_at IS NULL);
@@ -266,6 +277,25 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.event_told_already()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.outbox_event_numbered()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM FROM workflow.workflow_run WHERE id = NEW.aggregate_id FOR NO KEY UPDATE;
+  NEW.sequence := 1 + coalesce(
+    (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0);
+  RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.outbox_rules_changed()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -293,6 +323,16 @@ AS $function$
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('simpleworkflow outbox_rule'), hashtext(TG_TABLE_SCHEMA));
   RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_allows_attempts()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  NEW.max_attempts := 3;
+  NEW.attempts_unset := true;
+  RETURN NEW;
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.run_created()
@@ -353,34 +393,98 @@ BEGIN
   RETURN NULL;
 END $function$;
 
-CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql()
+CREATE OR REPLACE FUNCTION workflow.run_frees_key()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+  NEW.idempotency_key := NULL;
+  RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  obstacle text;
+  is_ours boolean := OLD.status = 'leased'
+    AND EXISTS (SELECT FROM workflow.workflow_worker w WHERE w.id = OLD.leased_by);
+  takes_over boolean := OLD.status = 'leased' AND NEW.status = 'leased'
+    AND (NEW.leased_by <> OLD.leased_by
+         OR (OLD.lease_until < now() AND NEW.lease_until > OLD.lease_until AND NOT is_ours));
+BEGIN
   IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
     NEW.status := 'cancelled';
   END IF;
+  IF NEW.lease_epoch <> OLD.lease_epoch THEN
+    RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
+  END IF;
   NEW.version := OLD.version + 1;
-  NEW.updated_at := now();
-  IF NEW.status <> OLD.status THEN
-    IF OLD.finished_at IS NOT NULL AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
+  IF NEW.updated_at = OLD.updated_at THEN
+    NEW.updated_at := now();
+  END IF;
+  IF NEW.max_attempts IS NULL THEN
+    NEW.max_attempts := 3;
+    NEW.attempts_unset := true;
+  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
+    NEW.attempts_unset := false;
+  END IF;
+
+  IF OLD.finished_at IS NOT NULL THEN
+    -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well.
+    IF NEW.status <> OLD.status
+       AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL OR NEW.attempt NOT IN (0, OLD.attempt)
+            OR (NEW.last_error IS NOT NULL AND NEW.last_error IS DISTINCT FROM OLD.last_error)) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
-        USING ERRCODE = 'check_violation', HINT = 'Set status = ''pending'' to run it again.';
+        USING ERRCODE = 'check_violation',
+              HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
     END IF;
+    IF NEW.status = OLD.status
+       AND (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+           IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text) THEN
+      RAISE EXCEPTION 'run % has already % and keeps its outcome', OLD.id, OLD.status
+        USING ERRCODE = 'check_violation', HINT = 'A worker whose lease has ended comes too late.';
+    END IF;
+  END IF;
+
+  IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
+    obstacle := CASE
+      WHEN NEW.held_at IS NOT NULL THEN 'is held'
+      WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
+      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
+        THEN 'is of a disabled type' END;
+    IF obstacle IS NOT NULL THEN
+      -- Not passed over: a poller that reads a run first and then leases it would not notice, and execute it.
+      RAISE EXCEPTION 'run % % and cannot be leased', OLD.id, obstacle
+        USING ERRCODE = 'check_violation', HINT = 'Until that changes, a later run_at makes pollers pass it by.';
+    END IF;
+    IF takes_over AND (OLD.lease_until >= now() OR OLD.attempt + OLD.crashes + 1 >= OLD.max_attempts) THEN
+      RETURN NULL;  -- somebody has it, or it is for the sweep to end: nothing to lease here
+    END IF;
+    IF takes_over THEN
+      NEW.crashes := OLD.crashes + 1;
+      INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+      VALUES (NEW.id, 'retried', OLD.lease_epoch, json_build_object('by', 'sql', 'reason', 'crash'));
+    END IF;
+    NEW.lease_epoch := OLD.lease_epoch + 1;
+    NEW.started_at := coalesce(NEW.started_at, now());
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, 'leased', NEW.lease_epoch, json_build_object('by', 'sql', 'worker', NEW.leased_by));
+  ELSIF NEW.status <> OLD.status THEN
     IF NOT (OLD.finished_at IS NOT NULL OR NEW.status = 'cancelled'
-            OR (OLD.status IN ('pending', 'paused') AND NEW.status = 'leased')
             OR (OLD.status = 'leased' AND NEW.status IN ('pending', 'succeeded', 'failed'))) THEN
       RAISE EXCEPTION 'run % is % and cannot become % by plain SQL', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation', HINT = 'The legal moves are told in docs/sql-contract.md.';
     END IF;
-    IF NEW.status = 'leased' THEN
-      NEW.lease_epoch := OLD.lease_epoch + 1;
-      NEW.started_at := coalesce(NEW.started_at, now());
-    ELSE
-      NEW.lease_until := NULL;
-      NEW.leased_by := NULL;
+    IF is_ours AND NEW.status <> 'cancelled' THEN
+      RAISE EXCEPTION 'run % is leased to %, which alone may end it or hand it back', OLD.id, OLD.leased_by
+        USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
     END IF;
+    NEW.lease_until := NULL;
+    NEW.leased_by := NULL;
     IF NEW.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') THEN
       NEW.finished_at := coalesce(NEW.finished_at, now());
     ELSIF OLD.finished_at IS NOT NULL THEN
@@ -395,7 +499,7 @@ BEGIN
       NEW.error := NULL;
       NEW.last_error := NULL;
       -- The steps whose failure ended it are done again; their old records make room and stay for the history.
-      UPDATE workflow.workflow_step s 
+      UPDATE workflow.workflow_step s
       SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
       FROM json_array_elements_text(coalesce(OLD.error -> 'steps', '[]')) AS failed(step_id)
       WHERE s.run_id = OLD.id AND s.step_id = failed.step_id AND s.status = 'failed';
@@ -407,11 +511,30 @@ BEGIN
   END IF;
   IF NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL THEN
     INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
-    VALUES (NEW.id, 'deleted', NEW.lease_epoch, json_build_object('by', 'sql'));
+    VALUES (NEW.id, 'deleted', NEW.lease_epoch, CASE WHEN OLD.idempotency_key IS NULL THEN json_build_object('by', 'sql')
+              ELSE json_build_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
   END IF;
-  -- Its owner, and whoever waits for it, should not have to find out by polling.
-  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  IF NEW.status <> OLD.status OR NEW.deleted_at IS DISTINCT FROM OLD.deleted_at THEN
+    -- Its owner, and whoever waits for it, should not have to find out by polling.
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  END IF;
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.workflow_signal WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.workflow_event WHERE workflow_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.outbox_event WHERE aggregate_id = ANY (ARRAY(SELECT id FROM removed));
+  UPDATE workflow.workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+      run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
+  WHERE finished_at IS NULL AND id = ANY (ARRAY(SELECT parent_id FROM removed WHERE parent_id IS NOT NULL));
+  RETURN NULL;
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql()

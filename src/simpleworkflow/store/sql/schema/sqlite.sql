@@ -107,7 +107,7 @@ CREATE TABLE workflow_run (
   idempotency_key TEXT,
   traceparent     TEXT,
   type            TEXT NOT NULL,
-  payload         TEXT NOT NULL DEFAULT 'null',
+  payload         TEXT NOT NULL DEFAULT 'null', attempts_unset INTEGER NOT NULL DEFAULT 0,
 
   CONSTRAINT workflow_run_status CHECK (status IN
     ('pending', 'leased', 'paused', 'succeeded', 'failed', 'cancelled', 'timed_out')),
@@ -246,8 +246,7 @@ CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
 CREATE INDEX workflow_run_deadline ON workflow_run (deadline_at)
   WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 
-CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key)
-  WHERE idempotency_key IS NOT NULL AND deleted_at IS NULL;
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key);
 
 CREATE INDEX workflow_run_leased ON workflow_run (leased_by, id) WHERE status = 'leased';
 
@@ -297,10 +296,28 @@ BEGIN
                 WHERE u.event_type = NEW.event_type AND u.low <= r.type AND r.type < u.high);
 END;
 
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow_event
+WHEN NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
+     AND (NEW.event_type <> 'created' OR EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.workflow_id))
+BEGIN
+  SELECT RAISE(IGNORE);
+END;
+
+CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON outbox_event
+WHEN NEW.sequence IS NULL
+BEGIN
+  INSERT INTO outbox_event (aggregate_id, sequence, event_type, created_at, payload)
+  VALUES (NEW.aggregate_id,
+          1 + coalesce((SELECT max(o.sequence) FROM outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0),
+          NEW.event_type, NEW.created_at, NEW.payload);
+  SELECT RAISE(IGNORE);
+END;
+
 CREATE TRIGGER outbox_event_shape BEFORE INSERT ON outbox_event
-WHEN NOT (
-  typeof(NEW.sequence) = 'integer' AND NEW.sequence >= 1 AND typeof(NEW.event_type) = 'text'
+WHEN NEW.sequence IS NOT NULL AND NOT (
+  typeof(NEW.sequence) = 'integer' AND NEW.sequence BETWEEN 1 AND 4611686018427387903 AND typeof(NEW.event_type) = 'text'
   AND typeof(NEW.created_at) = 'integer' AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload)
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
   AND length(NEW.aggregate_id) = 36 AND NEW.aggregate_id NOT GLOB '*[^0-9a-f-]*'
   AND length(replace(NEW.aggregate_id, '-', '')) = 32
   AND substr(NEW.aggregate_id, 9, 1) || substr(NEW.aggregate_id, 14, 1) || substr(NEW.aggregate_id, 19, 1)
@@ -313,16 +330,20 @@ CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workf
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
      AND (NEW.status = 'cancelled' OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL))
 BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  VALUES (OLD.id, 'cancelled', OLD.lease_epoch, '{"by":"sql"}');
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  SELECT OLD.id, 'deleted', OLD.lease_epoch,
+         CASE WHEN OLD.idempotency_key IS NULL THEN '{"by":"sql"}'
+              ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END
+  WHERE NEW.deleted_at IS NOT NULL;
   UPDATE workflow_run
   SET status = 'cancelled', version = version + 1, lease_until = NULL, leased_by = NULL,
       finished_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
       updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
-      last_error = NEW.last_error, deleted_at = NEW.deleted_at, delete_reason = NEW.delete_reason
+      last_error = NEW.last_error, deleted_at = NEW.deleted_at, delete_reason = NEW.delete_reason,
+      idempotency_key = CASE WHEN NEW.deleted_at IS NULL THEN idempotency_key END
   WHERE id = OLD.id;
-  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
-  VALUES (OLD.id, 'cancelled', OLD.lease_epoch, '{"by":"sql"}');
-  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
-  SELECT OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}' WHERE NEW.deleted_at IS NOT NULL;
   SELECT RAISE(IGNORE);
 END;
 
@@ -336,10 +357,9 @@ WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
      AND NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL AND NEW.status = OLD.status
 BEGIN
   INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
-  VALUES (OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}');
-  UPDATE workflow_run
-  SET version = version + 1, updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000
-  WHERE id = OLD.id;
+  VALUES (OLD.id, 'deleted', OLD.lease_epoch,
+          CASE WHEN OLD.idempotency_key IS NULL THEN '{"by":"sql"}'
+               ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
 END;
 
 CREATE TRIGGER run_ended_cancels_children AFTER UPDATE ON workflow_run
@@ -399,11 +419,77 @@ BEGIN
   WHERE id = NEW.parent_id AND finished_at IS NULL;
 END;
 
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.status = OLD.status
+     AND (NEW.leased_by IS NOT OLD.leased_by OR NEW.lease_epoch <> OLD.lease_epoch)
+BEGIN
+  SELECT RAISE(ABORT, 'plain SQL may not lease a run; use the API');
+END;
+
+CREATE TRIGGER run_limits BEFORE INSERT ON workflow_run
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) >= -62135596800000000
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
+  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
+WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+  AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) >= -62135596800000000
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
+  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run
 WHEN NEW.version = OLD.version AND NEW.status <> OLD.status
      AND (NEW.status <> 'cancelled' OR OLD.finished_at IS NOT NULL)
 BEGIN
   SELECT RAISE(ABORT, 'plain SQL may only cancel an open run or delete one; use the API for other moves');
+END;
+
+CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF result, error, last_error, attempt, crashes ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
+     AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
+          OR NEW.attempt IS NOT OLD.attempt OR NEW.crashes IS NOT OLD.crashes)
+BEGIN
+  SELECT RAISE(ABORT, 'the run has ended already and keeps its outcome: its result, its errors and what it counted');
+END;
+
+CREATE TRIGGER run_removed AFTER DELETE ON workflow_run
+BEGIN
+  DELETE FROM workflow_step WHERE run_id = OLD.id;
+  DELETE FROM workflow_signal WHERE run_id = OLD.id;
+  DELETE FROM workflow_event WHERE workflow_id = OLD.id;
+  DELETE FROM outbox_event WHERE aggregate_id = OLD.id;
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1,
+      run_at = CASE WHEN status = 'paused' THEN updated_at ELSE run_at END
+  WHERE id = OLD.parent_id AND finished_at IS NULL;
 END;
 
 CREATE TRIGGER run_swept_too_late BEFORE UPDATE OF status ON workflow_run
@@ -412,11 +498,53 @@ BEGIN
   SELECT RAISE(IGNORE);
 END;
 
+CREATE TRIGGER run_updated_by_sql AFTER UPDATE ON workflow_run
+WHEN NEW.version = OLD.version
+BEGIN
+  UPDATE workflow_run
+  SET version = version + 1,
+      updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
+                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
+      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+  WHERE id = NEW.id;
+END;
+
 CREATE TRIGGER run_woken AFTER UPDATE OF status ON workflow_run
 WHEN OLD.status = 'paused' AND NEW.status = 'leased'
 BEGIN
   INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, created_at)
   VALUES (NEW.id, 'woken', NEW.lease_epoch, NEW.updated_at);
+END;
+
+CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+CREATE TRIGGER schedule_limits_kept BEFORE UPDATE ON workflow_schedule
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
+WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 
 CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0
@@ -457,13 +585,25 @@ FROM (
   FROM workflow_event e JOIN workflow_run r ON r.id = e.workflow_id WHERE e.event_type = 'created'
   UNION ALL
   SELECT p.run_id, p.seq, p.tie, 0, 'ActivityScheduled', p.started_at,
-         json_object('activity_name', p.name, 'step_id', p.place_id, 'input', json(p.input))
+         CASE p.kind WHEN 'step' THEN
+           json_object('activity_name', p.name, 'step_id', p.place_id, 'input', json(p.input))
+         ELSE json_object('activity_name', p.name, 'step_id', p.place_id, 'child_id', json(p.output),
+                          'input', json(p.input)) END
   FROM piece p WHERE p.kind IN ('step', 'child')
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
          CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
          json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
-  FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
+  FROM piece p WHERE p.kind = 'step' AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_object('activity_name', p.name, 'step_id', coalesce(c.step_id, p.place_id),
+                     'child_id', substr(p.place_id, instr(p.place_id, '@result ') + 8, 36),
+                     'result', json(p.output), 'error', json(p.error))
+  FROM piece p LEFT JOIN workflow_step c ON c.run_id = p.run_id AND c.kind = 'child'
+    AND c.output = '"' || substr(p.place_id, instr(p.place_id, '@result ') + 8, 36) || '"'
+  WHERE p.kind = 'result' AND p.completed_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, p.seq, p.tie, 0, 'TimerScheduled', p.started_at,
          json_object('timer_id', p.place_id, 'fire_at', strftime('%Y-%m-%dT%H:%M:%S', p.due_at / 1000000, 'unixepoch')

@@ -1,0 +1,469 @@
+-- What other programs may write, and what they may not. Producers of simple-workflow name the idempotency key as their
+-- conflict target, for which only an index over all rows will do; their workers know nothing of epochs, holds and ends.
+-- docs/decisions/0021 says what the index costs, 0022 which statements are refused and which are passed over, and why.
+
+-- migrate:up
+
+DROP TRIGGER run_moved_by_sql ON workflow.workflow_run;
+
+-- A deleted run gives its key up; the trail keeps it.
+UPDATE workflow.workflow_event e
+SET data = (coalesce(e.data::jsonb, '{}') || jsonb_build_object('idempotency_key', r.idempotency_key))::json
+FROM workflow.workflow_run r
+WHERE r.id = e.workflow_id AND e.event_type = 'deleted' AND r.deleted_at IS NOT NULL AND r.idempotency_key IS NOT NULL;
+UPDATE workflow.workflow_run SET idempotency_key = NULL
+WHERE deleted_at IS NOT NULL AND idempotency_key IS NOT NULL;
+DROP INDEX workflow.workflow_run_idempotency;
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run (idempotency_key);
+
+CREATE FUNCTION workflow.run_frees_key() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.idempotency_key := NULL;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL) EXECUTE FUNCTION workflow.run_frees_key();
+
+-- Everybody finds a number in max_attempts. Where nobody has chosen one it is 3, until our first claim puts the
+-- workflow's own there.
+ALTER TABLE workflow.workflow_run ADD COLUMN attempts_unset boolean NOT NULL DEFAULT false;
+UPDATE workflow.workflow_run SET max_attempts = 3, attempts_unset = true WHERE max_attempts IS NULL;
+CREATE FUNCTION workflow.run_allows_attempts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.max_attempts := 3;
+  NEW.attempts_unset := true;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.max_attempts IS NULL) EXECUTE FUNCTION workflow.run_allows_attempts();
+
+-- One value that nobody can count on from, or that no calendar has, would stop the claims of its type, or every list it
+-- is in. What is there already is brought within the limits here; NOT VALID only spares a second look at it.
+CREATE FUNCTION workflow.in_calendar(instant timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE STRICT AS $$
+  SELECT least(greatest(instant, to_timestamp(-62135596800)), to_timestamp(253402214400))
+$$;
+UPDATE workflow.workflow_run
+SET version = least(greatest(version, 0), 2305843009213693952), lease_epoch = least(lease_epoch, 2305843009213693952),
+    wakes = least(greatest(wakes, 0), 2305843009213693952), attempt = least(attempt, 1073741823),
+    crashes = least(crashes, 1073741823)
+WHERE greatest(version, lease_epoch, wakes) >= 4611686018427387904 OR least(version, wakes) < 0
+   OR greatest(attempt, crashes) >= 1073741824;
+UPDATE workflow.workflow_run
+SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
+    run_at = workflow.in_calendar(run_at), start_by = workflow.in_calendar(start_by),
+    held_at = workflow.in_calendar(held_at), deleted_at = workflow.in_calendar(deleted_at),
+    lease_until = workflow.in_calendar(lease_until), started_at = workflow.in_calendar(started_at),
+    finished_at = workflow.in_calendar(finished_at), deadline_at = workflow.in_calendar(deadline_at)
+WHERE greatest(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at,
+      deadline_at) >= to_timestamp(253402300800)
+   OR least(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at,
+      deadline_at) < to_timestamp(-62135596800);
+ALTER TABLE workflow.workflow_run
+  DROP CONSTRAINT workflow_run_instants, DROP CONSTRAINT workflow_run_counts,
+  ADD CONSTRAINT workflow_run_instants CHECK (
+    greatest(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at,
+      deadline_at) < to_timestamp(253402300800)
+    AND least(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at,
+      deadline_at) >= to_timestamp(-62135596800)) NOT VALID,
+  ADD CONSTRAINT workflow_run_counts CHECK (
+    greatest(version, lease_epoch, wakes) < 4611686018427387904 AND least(version, lease_epoch, wakes) >= 0
+    AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1) NOT VALID;
+
+UPDATE workflow.workflow_schedule
+SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
+    next_at = workflow.in_calendar(next_at), paused_at = workflow.in_calendar(paused_at),
+    last_slot_at = workflow.in_calendar(last_slot_at), last_fired_at = workflow.in_calendar(last_fired_at),
+    last_skipped_at = workflow.in_calendar(last_skipped_at)
+WHERE greatest(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
+      last_skipped_at) >= to_timestamp(253402300800)
+   OR least(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
+      last_skipped_at) < to_timestamp(-62135596800);
+DROP FUNCTION workflow.in_calendar(timestamptz);
+ALTER TABLE workflow.workflow_schedule
+  ADD CONSTRAINT workflow_schedule_instants CHECK (
+    greatest(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
+      last_skipped_at) < to_timestamp(253402300800)
+    AND least(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
+      last_skipped_at) >= to_timestamp(-62135596800)) NOT VALID,
+  ADD CONSTRAINT workflow_schedule_counts CHECK (
+    greatest(fired, skipped) < 4611686018427387904 AND greatest(every_us, window_us) < 4611686018427387904) NOT VALID;
+ALTER TABLE workflow.workflow_signal
+  ADD CONSTRAINT workflow_signal_place CHECK (seq >= 0 AND seq < 4611686018427387904) NOT VALID,
+  ADD CONSTRAINT workflow_signal_instants CHECK (
+    greatest(created_at, consumed_at) < to_timestamp(253402300800)
+    AND least(created_at, consumed_at) >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.workflow_event
+  ADD CONSTRAINT workflow_event_instants CHECK (
+    created_at < to_timestamp(253402300800) AND created_at >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.outbox_event
+  DROP CONSTRAINT outbox_event_shape,
+  ADD CONSTRAINT outbox_event_shape CHECK (
+    sequence >= 1 AND sequence < 4611686018427387904 AND attempt >= 0 AND attempt < 1073741824
+    AND greatest(created_at, published_at, due_at, skipped_at) < to_timestamp(253402300800)
+    AND least(created_at, published_at, due_at, skipped_at) >= to_timestamp(-62135596800)) NOT VALID;
+
+-- Plain SQL changes a run. Every UPDATE of ours bumps version and does not come here.
+CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  obstacle text;
+  is_ours boolean := OLD.status = 'leased'
+    AND EXISTS (SELECT FROM workflow.workflow_worker w WHERE w.id = OLD.leased_by);
+  takes_over boolean := OLD.status = 'leased' AND NEW.status = 'leased'
+    AND (NEW.leased_by <> OLD.leased_by
+         OR (OLD.lease_until < now() AND NEW.lease_until > OLD.lease_until AND NOT is_ours));
+BEGIN
+  IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
+    NEW.status := 'cancelled';
+  END IF;
+  IF NEW.lease_epoch <> OLD.lease_epoch THEN
+    RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
+  END IF;
+  NEW.version := OLD.version + 1;
+  IF NEW.updated_at = OLD.updated_at THEN
+    NEW.updated_at := now();
+  END IF;
+  IF NEW.max_attempts IS NULL THEN
+    NEW.max_attempts := 3;
+    NEW.attempts_unset := true;
+  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
+    NEW.attempts_unset := false;
+  END IF;
+
+  IF OLD.finished_at IS NOT NULL THEN
+    -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well.
+    IF NEW.status <> OLD.status
+       AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL OR NEW.attempt NOT IN (0, OLD.attempt)
+            OR (NEW.last_error IS NOT NULL AND NEW.last_error IS DISTINCT FROM OLD.last_error)) THEN
+      RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation',
+              HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
+    END IF;
+    IF NEW.status = OLD.status
+       AND (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+           IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text) THEN
+      RAISE EXCEPTION 'run % has already % and keeps its outcome', OLD.id, OLD.status
+        USING ERRCODE = 'check_violation', HINT = 'A worker whose lease has ended comes too late.';
+    END IF;
+  END IF;
+
+  IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
+    obstacle := CASE
+      WHEN NEW.held_at IS NOT NULL THEN 'is held'
+      WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
+      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
+        THEN 'is of a disabled type' END;
+    IF obstacle IS NOT NULL THEN
+      -- Not passed over: a poller that reads a run first and then leases it would not notice, and execute it.
+      RAISE EXCEPTION 'run % % and cannot be leased', OLD.id, obstacle
+        USING ERRCODE = 'check_violation', HINT = 'Until that changes, a later run_at makes pollers pass it by.';
+    END IF;
+    IF takes_over AND (OLD.lease_until >= now() OR OLD.attempt + OLD.crashes + 1 >= OLD.max_attempts) THEN
+      RETURN NULL;  -- somebody has it, or it is for the sweep to end: nothing to lease here
+    END IF;
+    IF takes_over THEN
+      NEW.crashes := OLD.crashes + 1;
+      INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+      VALUES (NEW.id, 'retried', OLD.lease_epoch, json_build_object('by', 'sql', 'reason', 'crash'));
+    END IF;
+    NEW.lease_epoch := OLD.lease_epoch + 1;
+    NEW.started_at := coalesce(NEW.started_at, now());
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, 'leased', NEW.lease_epoch, json_build_object('by', 'sql', 'worker', NEW.leased_by));
+  ELSIF NEW.status <> OLD.status THEN
+    IF NOT (OLD.finished_at IS NOT NULL OR NEW.status = 'cancelled'
+            OR (OLD.status = 'leased' AND NEW.status IN ('pending', 'succeeded', 'failed'))) THEN
+      RAISE EXCEPTION 'run % is % and cannot become % by plain SQL', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation', HINT = 'The legal moves are told in docs/sql-contract.md.';
+    END IF;
+    IF is_ours AND NEW.status <> 'cancelled' THEN
+      RAISE EXCEPTION 'run % is leased to %, which alone may end it or hand it back', OLD.id, OLD.leased_by
+        USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
+    END IF;
+    NEW.lease_until := NULL;
+    NEW.leased_by := NULL;
+    IF NEW.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') THEN
+      NEW.finished_at := coalesce(NEW.finished_at, now());
+    ELSIF OLD.finished_at IS NOT NULL THEN
+      NEW.finished_at := NULL;
+      NEW.attempt := 0;
+      NEW.crashes := 0;
+      NEW.deadline_at := NULL;
+      NEW.start_by := NULL;
+      NEW.held_at := NULL;
+      NEW.hold_reason := NULL;
+      NEW.result := NULL;
+      NEW.error := NULL;
+      NEW.last_error := NULL;
+      -- The steps whose failure ended it are done again; their old records make room and stay for the history.
+      UPDATE workflow.workflow_step s
+      SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
+      FROM json_array_elements_text(coalesce(OLD.error -> 'steps', '[]')) AS failed(step_id)
+      WHERE s.run_id = OLD.id AND s.step_id = failed.step_id AND s.status = 'failed';
+      NEW.run_at := CASE WHEN NEW.run_at IS DISTINCT FROM OLD.run_at THEN NEW.run_at ELSE now() END;
+    END IF;
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, CASE NEW.status WHEN 'pending' THEN 'retried' ELSE NEW.status END, NEW.lease_epoch,
+            json_build_object('by', 'sql'));
+  END IF;
+  IF NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL THEN
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, 'deleted', NEW.lease_epoch, CASE WHEN OLD.idempotency_key IS NULL THEN json_build_object('by', 'sql')
+              ELSE json_build_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
+  END IF;
+  IF NEW.status <> OLD.status OR NEW.deleted_at IS DISTINCT FROM OLD.deleted_at THEN
+    -- Its owner, and whoever waits for it, should not have to find out by polling.
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version) EXECUTE FUNCTION workflow.run_moved_by_sql();
+
+-- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over.
+CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN NULL;
+END $$;
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
+  WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat') AND pg_trigger_depth() = 0)
+  EXECUTE FUNCTION workflow.event_told_already();
+
+-- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
+-- = ANY (ARRAY(...)) admits one plan only: with IN, a plan made while a table was empty reads it from end to end.
+CREATE FUNCTION workflow.run_removed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.workflow_signal WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.workflow_event WHERE workflow_id = ANY (ARRAY(SELECT id FROM removed));
+  DELETE FROM workflow.outbox_event WHERE aggregate_id = ANY (ARRAY(SELECT id FROM removed));
+  UPDATE workflow.workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+      run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
+  WHERE finished_at IS NULL AND id = ANY (ARRAY(SELECT parent_id FROM removed WHERE parent_id IS NOT NULL));
+  RETURN NULL;
+END $$;
+CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run
+  REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
+DELETE FROM workflow.workflow_step s WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = s.run_id);
+DELETE FROM workflow.workflow_signal g WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = g.run_id);
+DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = e.workflow_id);
+
+-- An event of somebody else is numbered under the lock of its run, like ours.
+CREATE FUNCTION workflow.outbox_event_numbered() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM workflow.workflow_run WHERE id = NEW.aggregate_id FOR NO KEY UPDATE;
+  NEW.sequence := 1 + coalesce(
+    (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0);
+  RETURN NEW;
+END $$;
+CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON workflow.outbox_event FOR EACH ROW
+  WHEN (NEW.sequence IS NULL) EXECUTE FUNCTION workflow.outbox_event_numbered();
+
+-- A child's start and its end can be told to belong together: both name the child, and where it was started.
+DROP VIEW workflow.workflow_history;
+CREATE VIEW workflow.workflow_history AS
+WITH piece AS NOT MATERIALIZED (
+  SELECT s.*, CASE s.kind WHEN 'result' THEN s.input #>> '{}'
+                ELSE substring(s.place_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
+  FROM (SELECT s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch::text))
+                      ELSE s.step_id END AS place_id
+        FROM workflow.workflow_step s) AS s)
+SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.phase) AS idx,
+       l.event_type, l.happened_at AS "timestamp", l.details
+FROM (
+  SELECT r.id AS workflow_id, e.id AS place, 0 AS phase, 'WorkflowStarted' AS event_type, e.created_at AS happened_at,
+         json_build_object('workflow_name', r.type, 'input', r.payload) AS details
+  FROM workflow.workflow_event e JOIN workflow.workflow_run r ON r.id = e.workflow_id
+  WHERE e.event_type = 'created'
+  UNION ALL
+  SELECT p.run_id, p.seq, 0, 'ActivityScheduled', p.started_at,
+         CASE p.kind WHEN 'step' THEN
+           json_build_object('activity_name', p.name, 'step_id', p.place_id, 'input', p.input)
+         ELSE json_build_object('activity_name', p.name, 'step_id', p.place_id, 'child_id', p.output, 'input', p.input) END
+  FROM piece p WHERE p.kind IN ('step', 'child')
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_build_object('activity_name', p.name, 'step_id', p.place_id, 'result', p.output, 'error', p.error)
+  FROM piece p WHERE p.kind = 'step' AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_build_object('activity_name', p.name, 'step_id', coalesce(c.step_id, p.place_id),
+                           'child_id', substring(p.place_id FROM '@result ([^#]*)'), 'result', p.output, 'error', p.error)
+  FROM piece p LEFT JOIN workflow.workflow_step c ON c.run_id = p.run_id AND c.kind = 'child'
+    AND c.output::text = '"' || substring(p.place_id FROM '@result ([^#]*)') || '"'
+  WHERE p.kind = 'result' AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, p.seq, 0, 'TimerScheduled', p.started_at,
+         json_build_object('timer_id', p.place_id, 'fire_at', p.due_at)
+  FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), 1, 'TimerFired', p.completed_at,
+         json_build_object('timer_id', p.place_id)
+  FROM piece p
+  WHERE p.due_at IS NOT NULL AND p.error IS NULL
+    AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
+  UNION ALL
+  SELECT g.run_id, g.seq, 0, 'SignalReceived', g.created_at,
+         json_build_object('signal_name', g.name, 'input', g.payload)
+  FROM workflow.workflow_signal g
+  UNION ALL
+  SELECT e.workflow_id, e.id, 0,
+         CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
+           WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
+           WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
+         e.created_at, e.data
+  FROM workflow.workflow_event e
+  WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
+  UNION ALL
+  SELECT e.workflow_id, e.id, 1, 'WorkflowCanceled', e.created_at, e.data
+  FROM workflow.workflow_event e WHERE e.event_type = 'cancelled'
+) AS l;
+
+-- migrate:down
+
+DROP VIEW workflow.workflow_history;
+CREATE VIEW workflow.workflow_history AS
+WITH piece AS NOT MATERIALIZED (
+  SELECT s.*, CASE s.kind WHEN 'result' THEN s.input #>> '{}'
+                ELSE substring(s.place_id FROM '^(?:[^#]*/)?([^#/]*)#') END AS name
+  FROM (SELECT s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch::text))
+                      ELSE s.step_id END AS place_id
+        FROM workflow.workflow_step s) AS s)
+SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.phase) AS idx,
+       l.event_type, l.happened_at AS "timestamp", l.details
+FROM (
+  SELECT r.id AS workflow_id, e.id AS place, 0 AS phase, 'WorkflowStarted' AS event_type, e.created_at AS happened_at,
+         json_build_object('workflow_name', r.type, 'input', r.payload) AS details
+  FROM workflow.workflow_event e JOIN workflow.workflow_run r ON r.id = e.workflow_id
+  WHERE e.event_type = 'created'
+  UNION ALL
+  SELECT p.run_id, p.seq, 0, 'ActivityScheduled', p.started_at,
+         json_build_object('activity_name', p.name, 'step_id', p.place_id, 'input', p.input)
+  FROM piece p WHERE p.kind IN ('step', 'child')
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_build_object('activity_name', p.name, 'step_id', p.place_id, 'result', p.output, 'error', p.error)
+  FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, p.seq, 0, 'TimerScheduled', p.started_at,
+         json_build_object('timer_id', p.place_id, 'fire_at', p.due_at)
+  FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), 1, 'TimerFired', p.completed_at,
+         json_build_object('timer_id', p.place_id)
+  FROM piece p
+  WHERE p.due_at IS NOT NULL AND p.error IS NULL
+    AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
+  UNION ALL
+  SELECT g.run_id, g.seq, 0, 'SignalReceived', g.created_at,
+         json_build_object('signal_name', g.name, 'input', g.payload)
+  FROM workflow.workflow_signal g
+  UNION ALL
+  SELECT e.workflow_id, e.id, 0,
+         CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
+           WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
+           WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
+         e.created_at, e.data
+  FROM workflow.workflow_event e
+  WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
+  UNION ALL
+  SELECT e.workflow_id, e.id, 1, 'WorkflowCanceled', e.created_at, e.data
+  FROM workflow.workflow_event e WHERE e.event_type = 'cancelled'
+) AS l;
+
+DROP TRIGGER outbox_event_numbered ON workflow.outbox_event;
+DROP FUNCTION workflow.outbox_event_numbered();
+DROP TRIGGER run_removed ON workflow.workflow_run;
+DROP FUNCTION workflow.run_removed();
+DROP TRIGGER event_told_already ON workflow.workflow_event;
+DROP FUNCTION workflow.event_told_already();
+DROP TRIGGER run_moved_by_sql ON workflow.workflow_run;
+CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
+    NEW.status := 'cancelled';
+  END IF;
+  NEW.version := OLD.version + 1;
+  NEW.updated_at := now();
+  IF NEW.status <> OLD.status THEN
+    IF OLD.finished_at IS NOT NULL AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
+      RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation', HINT = 'Set status = ''pending'' to run it again.';
+    END IF;
+    IF NOT (OLD.finished_at IS NOT NULL OR NEW.status = 'cancelled'
+            OR (OLD.status IN ('pending', 'paused') AND NEW.status = 'leased')
+            OR (OLD.status = 'leased' AND NEW.status IN ('pending', 'succeeded', 'failed'))) THEN
+      RAISE EXCEPTION 'run % is % and cannot become % by plain SQL', OLD.id, OLD.status, NEW.status
+        USING ERRCODE = 'check_violation', HINT = 'The legal moves are told in docs/sql-contract.md.';
+    END IF;
+    IF NEW.status = 'leased' THEN
+      NEW.lease_epoch := OLD.lease_epoch + 1;
+      NEW.started_at := coalesce(NEW.started_at, now());
+    ELSE
+      NEW.lease_until := NULL;
+      NEW.leased_by := NULL;
+    END IF;
+    IF NEW.status IN ('succeeded', 'failed', 'cancelled', 'timed_out') THEN
+      NEW.finished_at := coalesce(NEW.finished_at, now());
+    ELSIF OLD.finished_at IS NOT NULL THEN
+      NEW.finished_at := NULL;
+      NEW.attempt := 0;
+      NEW.crashes := 0;
+      NEW.deadline_at := NULL;
+      NEW.start_by := NULL;
+      NEW.held_at := NULL;
+      NEW.hold_reason := NULL;
+      NEW.result := NULL;
+      NEW.error := NULL;
+      NEW.last_error := NULL;
+      -- The steps whose failure ended it are done again; their old records make room and stay for the history.
+      UPDATE workflow.workflow_step s 
+      SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
+      FROM json_array_elements_text(coalesce(OLD.error -> 'steps', '[]')) AS failed(step_id)
+      WHERE s.run_id = OLD.id AND s.step_id = failed.step_id AND s.status = 'failed';
+      NEW.run_at := CASE WHEN NEW.run_at IS DISTINCT FROM OLD.run_at THEN NEW.run_at ELSE now() END;
+    END IF;
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, CASE NEW.status WHEN 'pending' THEN 'retried' ELSE NEW.status END, NEW.lease_epoch,
+            json_build_object('by', 'sql'));
+  END IF;
+  IF NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL THEN
+    INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data)
+    VALUES (NEW.id, 'deleted', NEW.lease_epoch, json_build_object('by', 'sql'));
+  END IF;
+  -- Its owner, and whoever waits for it, should not have to find out by polling.
+  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version AND (NEW.status IS DISTINCT FROM OLD.status
+        OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL)))
+  EXECUTE FUNCTION workflow.run_moved_by_sql();
+
+ALTER TABLE workflow.outbox_event
+  DROP CONSTRAINT outbox_event_shape,
+  ADD CONSTRAINT outbox_event_shape CHECK (sequence >= 1 AND isfinite(created_at)) NOT VALID;
+ALTER TABLE workflow.workflow_event DROP CONSTRAINT workflow_event_instants;
+ALTER TABLE workflow.workflow_signal
+  DROP CONSTRAINT workflow_signal_instants, DROP CONSTRAINT workflow_signal_place;
+ALTER TABLE workflow.workflow_schedule
+  DROP CONSTRAINT workflow_schedule_counts, DROP CONSTRAINT workflow_schedule_instants;
+ALTER TABLE workflow.workflow_run
+  DROP CONSTRAINT workflow_run_counts, DROP CONSTRAINT workflow_run_instants,
+  ADD CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
+  ADD CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by));
+
+DROP TRIGGER run_allows_attempts ON workflow.workflow_run;
+DROP FUNCTION workflow.run_allows_attempts();
+UPDATE workflow.workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;
+ALTER TABLE workflow.workflow_run DROP COLUMN attempts_unset;
+DROP TRIGGER run_frees_key ON workflow.workflow_run;
+DROP FUNCTION workflow.run_frees_key();
+DROP INDEX workflow.workflow_run_idempotency;
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run (idempotency_key)
+  WHERE idempotency_key IS NOT NULL AND deleted_at IS NULL;

@@ -1,0 +1,373 @@
+-- What other programs may write, and what they may not: see the same migration for PostgreSQL. Here plain SQL never leases
+-- a run, so most of its rules have nothing to do. A table cannot be given a CHECK later, so triggers look at what others
+-- insert or change; what is there already is left alone, since instants are read within the calendar anyway.
+
+-- migrate:up
+
+-- A deleted run gives its key up; the trail keeps it.
+UPDATE workflow_event
+SET data = json_set(CASE WHEN json_valid(data) THEN data ELSE '{}' END, '$.idempotency_key',
+                    (SELECT r.idempotency_key FROM workflow_run r WHERE r.id = workflow_event.workflow_id))
+WHERE event_type = 'deleted' AND workflow_id IN (
+  SELECT r.id FROM workflow_run r WHERE r.deleted_at IS NOT NULL AND r.idempotency_key IS NOT NULL);
+UPDATE workflow_run SET idempotency_key = NULL
+WHERE deleted_at IS NOT NULL AND idempotency_key IS NOT NULL;
+DROP INDEX workflow_run_idempotency;
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key);
+
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+DROP TRIGGER run_cancelled_by_sql;
+CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
+     AND (NEW.status = 'cancelled' OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL))
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  VALUES (OLD.id, 'cancelled', OLD.lease_epoch, '{"by":"sql"}');
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  SELECT OLD.id, 'deleted', OLD.lease_epoch,
+         CASE WHEN OLD.idempotency_key IS NULL THEN '{"by":"sql"}'
+              ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END
+  WHERE NEW.deleted_at IS NOT NULL;
+  UPDATE workflow_run
+  SET status = 'cancelled', version = version + 1, lease_until = NULL, leased_by = NULL,
+      finished_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
+      updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
+      last_error = NEW.last_error, deleted_at = NEW.deleted_at, delete_reason = NEW.delete_reason,
+      idempotency_key = CASE WHEN NEW.deleted_at IS NULL THEN idempotency_key END
+  WHERE id = OLD.id;
+  SELECT RAISE(IGNORE);
+END;
+
+DROP TRIGGER run_deleted_by_sql;
+CREATE TRIGGER run_deleted_by_sql AFTER UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
+     AND NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL AND NEW.status = OLD.status
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  VALUES (OLD.id, 'deleted', OLD.lease_epoch,
+          CASE WHEN OLD.idempotency_key IS NULL THEN '{"by":"sql"}'
+               ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
+END;
+
+-- Whether max_attempts is only what others are shown until the first claim puts the workflow's own number there.
+ALTER TABLE workflow_run ADD COLUMN attempts_unset INTEGER NOT NULL DEFAULT 0;
+
+-- Every UPDATE of ours bumps version; all others are somebody else's.
+CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF result, error, last_error, attempt, crashes ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
+     AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
+          OR NEW.attempt IS NOT OLD.attempt OR NEW.crashes IS NOT OLD.crashes)
+BEGIN
+  SELECT RAISE(ABORT, 'the run has ended already and keeps its outcome: its result, its errors and what it counted');
+END;
+CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.status = OLD.status
+     AND (NEW.leased_by IS NOT OLD.leased_by OR NEW.lease_epoch <> OLD.lease_epoch)
+BEGIN
+  SELECT RAISE(ABORT, 'plain SQL may not lease a run; use the API');
+END;
+CREATE TRIGGER run_updated_by_sql AFTER UPDATE ON workflow_run
+WHEN NEW.version = OLD.version
+BEGIN
+  UPDATE workflow_run
+  SET version = version + 1,
+      updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
+                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
+      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+  WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_limits BEFORE INSERT ON workflow_run
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) >= -62135596800000000
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
+  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
+WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+  AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
+    coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
+    coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
+    coalesce(NEW.deadline_at, 0)) >= -62135596800000000
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
+  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER schedule_limits_kept BEFORE UPDATE ON workflow_schedule
+WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) <= 253402300799999999
+  AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
+    coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
+    coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
+WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+-- The triggers tell of every move; what others tell of them as well is passed over.
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow_event
+WHEN NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
+     AND (NEW.event_type <> 'created' OR EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.workflow_id))
+BEGIN
+  SELECT RAISE(IGNORE);
+END;
+
+-- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
+CREATE TRIGGER run_removed AFTER DELETE ON workflow_run
+BEGIN
+  DELETE FROM workflow_step WHERE run_id = OLD.id;
+  DELETE FROM workflow_signal WHERE run_id = OLD.id;
+  DELETE FROM workflow_event WHERE workflow_id = OLD.id;
+  DELETE FROM outbox_event WHERE aggregate_id = OLD.id;
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1,
+      run_at = CASE WHEN status = 'paused' THEN updated_at ELSE run_at END
+  WHERE id = OLD.parent_id AND finished_at IS NULL;
+END;
+DELETE FROM workflow_step WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
+DELETE FROM workflow_signal WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
+
+-- An event of somebody else is numbered here: the row is inserted anew, with its number, in place of theirs.
+DROP TRIGGER outbox_event_shape;
+CREATE TRIGGER outbox_event_shape BEFORE INSERT ON outbox_event
+WHEN NEW.sequence IS NOT NULL AND NOT (
+  typeof(NEW.sequence) = 'integer' AND NEW.sequence BETWEEN 1 AND 4611686018427387903 AND typeof(NEW.event_type) = 'text'
+  AND typeof(NEW.created_at) = 'integer' AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload)
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND length(NEW.aggregate_id) = 36 AND NEW.aggregate_id NOT GLOB '*[^0-9a-f-]*'
+  AND length(replace(NEW.aggregate_id, '-', '')) = 32
+  AND substr(NEW.aggregate_id, 9, 1) || substr(NEW.aggregate_id, 14, 1) || substr(NEW.aggregate_id, 19, 1)
+      || substr(NEW.aggregate_id, 24, 1) = '----')
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON outbox_event
+WHEN NEW.sequence IS NULL
+BEGIN
+  INSERT INTO outbox_event (aggregate_id, sequence, event_type, created_at, payload)
+  VALUES (NEW.aggregate_id,
+          1 + coalesce((SELECT max(o.sequence) FROM outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0),
+          NEW.event_type, NEW.created_at, NEW.payload);
+  SELECT RAISE(IGNORE);
+END;
+
+-- A child's start and its end can be told to belong together: both name the child, and where it was started.
+DROP VIEW workflow_history;
+CREATE VIEW workflow_history AS
+WITH head AS NOT MATERIALIZED (
+  SELECT s.*, substr(s.place_id, 1, instr(s.place_id, '#') - 1) AS head
+  FROM (SELECT s.rowid AS tie, s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch))
+                                      ELSE s.step_id END AS place_id
+        FROM workflow_step s) AS s),
+piece AS NOT MATERIALIZED (
+  SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
+                ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
+  FROM head h)
+SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.tie, l.phase) AS idx,
+       l.event_type, l.happened_at AS "timestamp", l.details
+FROM (
+  SELECT r.id AS workflow_id, e.id * 1048576 AS place, 0 AS tie, 0 AS phase,
+         'WorkflowStarted' AS event_type, e.created_at AS happened_at,
+         json_object('workflow_name', r.type, 'input', json(r.payload)) AS details
+  FROM workflow_event e JOIN workflow_run r ON r.id = e.workflow_id WHERE e.event_type = 'created'
+  UNION ALL
+  SELECT p.run_id, p.seq, p.tie, 0, 'ActivityScheduled', p.started_at,
+         CASE p.kind WHEN 'step' THEN
+           json_object('activity_name', p.name, 'step_id', p.place_id, 'input', json(p.input))
+         ELSE json_object('activity_name', p.name, 'step_id', p.place_id, 'child_id', json(p.output),
+                          'input', json(p.input)) END
+  FROM piece p WHERE p.kind IN ('step', 'child')
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
+  FROM piece p WHERE p.kind = 'step' AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_object('activity_name', p.name, 'step_id', coalesce(c.step_id, p.place_id),
+                     'child_id', substr(p.place_id, instr(p.place_id, '@result ') + 8, 36),
+                     'result', json(p.output), 'error', json(p.error))
+  FROM piece p LEFT JOIN workflow_step c ON c.run_id = p.run_id AND c.kind = 'child'
+    AND c.output = '"' || substr(p.place_id, instr(p.place_id, '@result ') + 8, 36) || '"'
+  WHERE p.kind = 'result' AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, p.seq, p.tie, 0, 'TimerScheduled', p.started_at,
+         json_object('timer_id', p.place_id, 'fire_at', strftime('%Y-%m-%dT%H:%M:%S', p.due_at / 1000000, 'unixepoch')
+                     || printf('.%06d', p.due_at % 1000000) || '+00:00')
+  FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1, 'TimerFired', p.completed_at,
+         json_object('timer_id', p.place_id)
+  FROM piece p
+  WHERE p.due_at IS NOT NULL AND p.error IS NULL
+    AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
+  UNION ALL
+  SELECT g.run_id, g.seq, 0, 0, 'SignalReceived', g.created_at,
+         json_object('signal_name', g.name, 'input', json(g.payload))
+  FROM workflow_signal g
+  UNION ALL
+  SELECT e.workflow_id, e.id * 1048576, 0, 0,
+         CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
+           WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
+           WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
+         e.created_at, e.data
+  FROM workflow_event e
+  WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
+  UNION ALL
+  SELECT e.workflow_id, e.id * 1048576, 0, 1, 'WorkflowCanceled', e.created_at, e.data
+  FROM workflow_event e WHERE e.event_type = 'cancelled'
+) AS l;
+
+-- migrate:down
+
+DROP VIEW workflow_history;
+CREATE VIEW workflow_history AS
+WITH head AS NOT MATERIALIZED (
+  SELECT s.*, substr(s.place_id, 1, instr(s.place_id, '#') - 1) AS head
+  FROM (SELECT s.rowid AS tie, s.*, CASE s.status WHEN 'superseded' THEN substr(s.step_id, 14 + length(s.lease_epoch))
+                                      ELSE s.step_id END AS place_id
+        FROM workflow_step s) AS s),
+piece AS NOT MATERIALIZED (
+  SELECT h.*, CASE h.kind WHEN 'result' THEN json_extract(h.input, '$')
+                ELSE replace(h.head, rtrim(h.head, replace(h.head, '/', '')), '') END AS name
+  FROM head h)
+SELECT l.workflow_id, row_number() OVER (PARTITION BY l.workflow_id ORDER BY l.place, l.tie, l.phase) AS idx,
+       l.event_type, l.happened_at AS "timestamp", l.details
+FROM (
+  SELECT r.id AS workflow_id, e.id * 1048576 AS place, 0 AS tie, 0 AS phase,
+         'WorkflowStarted' AS event_type, e.created_at AS happened_at,
+         json_object('workflow_name', r.type, 'input', json(r.payload)) AS details
+  FROM workflow_event e JOIN workflow_run r ON r.id = e.workflow_id WHERE e.event_type = 'created'
+  UNION ALL
+  SELECT p.run_id, p.seq, p.tie, 0, 'ActivityScheduled', p.started_at,
+         json_object('activity_name', p.name, 'step_id', p.place_id, 'input', json(p.input))
+  FROM piece p WHERE p.kind IN ('step', 'child')
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
+         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
+  FROM piece p WHERE p.kind IN ('step', 'result') AND p.completed_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, p.seq, p.tie, 0, 'TimerScheduled', p.started_at,
+         json_object('timer_id', p.place_id, 'fire_at', strftime('%Y-%m-%dT%H:%M:%S', p.due_at / 1000000, 'unixepoch')
+                     || printf('.%06d', p.due_at % 1000000) || '+00:00')
+  FROM piece p WHERE p.kind IN ('sleep', 'signal') AND p.due_at IS NOT NULL
+  UNION ALL
+  SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1, 'TimerFired', p.completed_at,
+         json_object('timer_id', p.place_id)
+  FROM piece p
+  WHERE p.due_at IS NOT NULL AND p.error IS NULL
+    AND (p.kind = 'sleep' AND p.status = 'succeeded' OR p.kind = 'signal' AND p.status IN ('failed', 'superseded'))
+  UNION ALL
+  SELECT g.run_id, g.seq, 0, 0, 'SignalReceived', g.created_at,
+         json_object('signal_name', g.name, 'input', json(g.payload))
+  FROM workflow_signal g
+  UNION ALL
+  SELECT e.workflow_id, e.id * 1048576, 0, 0,
+         CASE e.event_type WHEN 'step_retried' THEN 'ActivityRetryScheduled' WHEN 'paused' THEN 'WorkflowTaskYielded'
+           WHEN 'succeeded' THEN 'WorkflowCompleted' WHEN 'failed' THEN 'WorkflowFailed'
+           WHEN 'timed_out' THEN 'WorkflowTimedOut' ELSE 'WorkflowCancelRequested' END,
+         e.created_at, e.data
+  FROM workflow_event e
+  WHERE e.event_type IN ('step_retried', 'paused', 'succeeded', 'failed', 'timed_out', 'cancelled')
+  UNION ALL
+  SELECT e.workflow_id, e.id * 1048576, 0, 1, 'WorkflowCanceled', e.created_at, e.data
+  FROM workflow_event e WHERE e.event_type = 'cancelled'
+) AS l;
+
+DROP TRIGGER outbox_event_numbered;
+DROP TRIGGER outbox_event_shape;
+CREATE TRIGGER outbox_event_shape BEFORE INSERT ON outbox_event
+WHEN NOT (
+  typeof(NEW.sequence) = 'integer' AND NEW.sequence >= 1 AND typeof(NEW.event_type) = 'text'
+  AND typeof(NEW.created_at) = 'integer' AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload)
+  AND length(NEW.aggregate_id) = 36 AND NEW.aggregate_id NOT GLOB '*[^0-9a-f-]*'
+  AND length(replace(NEW.aggregate_id, '-', '')) = 32
+  AND substr(NEW.aggregate_id, 9, 1) || substr(NEW.aggregate_id, 14, 1) || substr(NEW.aggregate_id, 19, 1)
+      || substr(NEW.aggregate_id, 24, 1) = '----')
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+DROP TRIGGER run_removed;
+DROP TRIGGER event_told_already;
+DROP TRIGGER signal_limits;
+DROP TRIGGER schedule_limits_kept;
+DROP TRIGGER schedule_limits;
+DROP TRIGGER run_limits_kept;
+DROP TRIGGER run_limits;
+DROP TRIGGER run_updated_by_sql;
+DROP TRIGGER run_leased_by_sql;
+DROP TRIGGER run_outcome_stays;
+UPDATE workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;
+ALTER TABLE workflow_run DROP COLUMN attempts_unset;
+DROP TRIGGER run_deleted_by_sql;
+CREATE TRIGGER run_deleted_by_sql AFTER UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
+     AND NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL AND NEW.status = OLD.status
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  VALUES (OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}');
+  UPDATE workflow_run
+  SET version = version + 1, updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000
+  WHERE id = OLD.id;
+END;
+DROP TRIGGER run_cancelled_by_sql;
+CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
+     AND (NEW.status = 'cancelled' OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL))
+BEGIN
+  UPDATE workflow_run
+  SET status = 'cancelled', version = version + 1, lease_until = NULL, leased_by = NULL,
+      finished_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
+      updated_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000,
+      last_error = NEW.last_error, deleted_at = NEW.deleted_at, delete_reason = NEW.delete_reason
+  WHERE id = OLD.id;
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  VALUES (OLD.id, 'cancelled', OLD.lease_epoch, '{"by":"sql"}');
+  INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data)
+  SELECT OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}' WHERE NEW.deleted_at IS NOT NULL;
+  SELECT RAISE(IGNORE);
+END;
+DROP TRIGGER run_frees_key;
+DROP INDEX workflow_run_idempotency;
+CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key)
+  WHERE idempotency_key IS NOT NULL AND deleted_at IS NULL;
