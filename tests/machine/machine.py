@@ -53,6 +53,8 @@ class Machine(RuleBasedStateMachine):
         self.world = world
         self.law = Law()
         self.leases: list[Lease] = []
+        self.workers: dict[tuple[UUID, int], str] = {}
+        """Who took each of them."""
         self.seen: dict[tuple[UUID, int], int] = {}
         """The wake counter that each execution read last."""
         world.begin()
@@ -88,6 +90,9 @@ class Machine(RuleBasedStateMachine):
         live = [lease for lease in self.leases if self.law.owns(lease.id, lease.epoch)]
         among = live if live and pick % 8 < 7 else self.leases
         return among[-1 - (pick // 8) % len(among)]
+
+    def worker_of(self, lease: Lease) -> str:
+        return self.workers[lease.id, lease.epoch]
 
     # Clients.
 
@@ -178,6 +183,7 @@ class Machine(RuleBasedStateMachine):
             self.law.claim(run, worker, lease, 3, timeout)
             assert (one.epoch, one.attempt, one.crashes) == (run.epoch, run.attempt, run.crashes)
             assert (one.wakes, one.max_attempts, one.parent_id) == (run.wakes, run.max_attempts, run.parent)
+            self.workers[one.id, one.epoch] = worker
         self.leases += taken
 
     @has_leases
@@ -186,7 +192,7 @@ class Machine(RuleBasedStateMachine):
         """Read the history, as an execution does after its claim and after a refused pause."""
         lease = self.any_lease(pick)
         run = self.law.runs[lease.id]
-        state, history = self.world.run(steps.reload(lease.id, lease.epoch))
+        state, history = self.world.run(steps.reload(lease.id, lease.epoch, self.worker_of(lease)))
         wakes = state.wakes
         assert wakes == run.wakes
         assert {name: step.status.value for name, step in history.steps.items()} == {
@@ -217,11 +223,14 @@ class Machine(RuleBasedStateMachine):
         self._flush([(pick, "signal", detail)])
 
     def _flush(self, wanted: list[tuple[int, str, int]]) -> None:
-        batch = Batch(self.law, self.seen)
+        batch, worker = Batch(self.law, self.seen), None
         for pick, kind, detail in wanted:
-            batch.add(self.any_lease(pick), kind, detail)
+            lease = self.any_lease(pick)
+            worker = worker or self.worker_of(lease)
+            if self.worker_of(lease) == worker:  # a worker writes for itself alone
+                batch.add(lease, kind, detail)
         if batch.entries:
-            outcomes = self.world.run(steps.flush(batch.entries))
+            outcomes = self.world.run(steps.flush(batch.entries, worker))
             assert outcomes == batch.foretell()
             for entry, outcome in zip(batch.entries, outcomes, strict=True):
                 self.world.seen[f"{type(entry).__name__} {outcome}"] += 1
@@ -230,6 +239,8 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, other=picks, seconds=st.sampled_from([60.0, 1060.0]))
     def renew(self, pick: int, other: int, seconds: float) -> None:
         one, two = self.any_lease(pick), self.any_lease(other)
+        worker = self.worker_of(one)
+        two = two if self.worker_of(two) == worker else one
         asked = list({(lease.id, lease.epoch): (lease.id, lease.epoch, seconds) for lease in (one, two)}.values())
         if len({run_id for run_id, *_ in asked}) < len(asked):
             return  # a worker never holds two leases of one run
@@ -238,14 +249,15 @@ class Machine(RuleBasedStateMachine):
             run = self.law.runs[run_id]
             owned = self.law.renew(run, epoch, seconds)
             said.append(Renewal(run_id, epoch, owned, run.held, run.wakes, owned))
-        assert self.world.run(leases.renew(asked)) == said
+        assert self.world.run(leases.renew(asked, worker)) == said
+        assert not self.world.run(leases.heartbeat(one.id, one.epoch, "a stranger", 360.0))
         self._heartbeat(one)
 
     def _heartbeat(self, lease: Lease) -> None:
         run = self.law.runs[lease.id]
         owned = self.law.renew(run, lease.epoch, 360.0)
         run.events += ["heartbeat"] if owned else []
-        assert self.world.run(leases.heartbeat(lease.id, lease.epoch, 360.0)) == owned
+        assert self.world.run(leases.heartbeat(lease.id, lease.epoch, self.worker_of(lease), 360.0)) == owned
 
     # The sweep, and time.
 

@@ -158,8 +158,8 @@ async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
     return next(lease for lease in taken if lease.id == run_id)
 
 
-async def settle(ledger: Ledger, *endings: Ending) -> list[Outcome]:
-    return await ledger.run(leases.settle(endings))
+async def settle(ledger: Ledger, *endings: Ending, worker: str = "w1") -> list[Outcome]:
+    return await ledger.run(leases.settle(endings, worker))
 
 
 async def get(ledger: Ledger, run_id: UUID) -> Run:
@@ -216,8 +216,8 @@ def overran(lease: Any) -> Ending:
     return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
 
 
-async def flush(ledger: Ledger, *entries: steps.Entry) -> list[Outcome]:
-    return await ledger.run(steps.flush(entries))
+async def flush(ledger: Ledger, *entries: steps.Entry, worker: str = "w1") -> list[Outcome]:
+    return await ledger.run(steps.flush(entries, worker))
 
 
 def record(lease: Any, step_id: str = "charge#1", **rest: Any) -> Record:

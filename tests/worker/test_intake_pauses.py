@@ -62,7 +62,7 @@ class Room:
 
 def intake_of(claimer: MadeUp, free: int) -> Intake:
     rest: dict[str, Any] = {"journal": SimpleNamespace(room=5_000), "holdings": Holdings()}
-    return Intake(None, claimer, RESTFUL, slots=Room(free), start=None, give_back=None, **rest)  # type: ignore[arg-type]
+    return Intake(None, claimer, RESTFUL, slots=Room(free), start=None, give_back=None, lose=None, **rest)  # type: ignore[arg-type]
 
 
 @pytest.fixture

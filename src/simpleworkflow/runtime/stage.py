@@ -124,6 +124,10 @@ class Stage(ABC):
         return self.lease.claimed_at + timedelta(seconds=self.elapsed)
 
     def write(self, record: Record) -> asyncio.Future[Outcome]:
+        if self.reason is Stop.LOST:
+            lost: asyncio.Future[Outcome] = self._loop.create_future()
+            lost.set_result(Outcome.LOST)
+            return lost
         return self.services.write(record)
 
     async def look_up(self, run_id: UUID) -> Run | None:

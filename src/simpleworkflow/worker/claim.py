@@ -95,6 +95,9 @@ class Claimer:
             known = self._routes = _Routes(changes, routed, tuple(spans))
         return known
 
+    def shortest_lease(self) -> float:
+        return min([self._settings.lease, *(w.lease for w in self.routed() if w.lease is not None)])
+
     @property
     def only_type(self) -> str | None:
         """The type of the only lane that has work, if there is only one and no type that is served here has a cap."""
@@ -139,7 +142,7 @@ class Claimer:
             return []  # where there are no round trips to save, a look costs nothing
         self._looked = float("-inf")
         offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
-        return await self._ledger.run(leases.claim_known(offers, limit, self._worker))
+        return await self._ledger.run(leases.claim(offers, limit, self._worker))
 
     async def claim_suspect(self, room: dict[str, int]) -> list[Lease]:
         """One run whose last execution took its process down, within the caps."""

@@ -8,10 +8,10 @@ then stop the rest and hand it back unburned. None of it waits for a dead databa
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -35,14 +35,15 @@ from ..runtime.threads import DaemonThreads
 from ..store import Ledger
 from ..store.operations import leases, steps
 from .claim import Claimer
-from .errands import hasten_undo, hold_refused, looking_up
+from .errands import hasten_undo, hold_refused, looking_up, tell_news
+from .failover import Failover
 from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .parting import Parting
-from .process import own_identity
+from .process import own_identity, spare_collector
 from .prune import pruning
 from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
@@ -116,10 +117,7 @@ class Worker:
 
     async def _work(self) -> None:
         if self._process_ends:
-            # The process is ours: what is loaded need not be looked through again and again; runs leave few circles.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(10_000, *gc.get_threshold()[1:])
+            spare_collector()
         self._loop = loop = asyncio.get_running_loop()
         install_task_factory(loop)
         threads = self._settings.concurrency
@@ -127,18 +125,24 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(CAPACITY, 4 * threads), meter=self._meter)
+        capacity = max(CAPACITY, 4 * threads)
+        self._journal = Journal(self._ledger, self._hinter, self.identity.id, capacity=capacity, meter=self._meter)
+        twin = self._ledger.twin()
+        twin.timelines.on_new = lambda: self._safely(self._failover.changed)
         self._renewer = Renewer(
-            self._ledger.twin(),
+            twin,
             self._holdings,
             identity=self.identity,
             spans=self._claimer.spans,
             load=lambda: self._slots.load(self._claimer.routed()),
-            every=self._shortest_lease() / 6,
+            every=self._claimer.shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )
         self._services = self._make_services()
         self._intake = self._make_intake()
+        self._failover = Failover(
+            self._ledger, self._holdings, self._journal, self.identity.id, hear=self._hear_renewals, go_on=self._look
+        )
         await introduce(self._ledger, self._claimer, self.identity, self._stopping, self._registry.outbox_rules)
         own = self._registry.schedules_of(self._claimer.routed()) if self._with_schedules else None
         self._scheduler = Scheduler(self._ledger, self._hinter, self._settings, own, self._look, self._meter)
@@ -168,6 +172,7 @@ class Worker:
             holdings=self._holdings,
             start=self._begin,
             give_back=self._give_back,
+            lose=self._lose,
             meter=self._meter,
         )
 
@@ -192,12 +197,14 @@ class Worker:
     def _about(self, lease: Lease) -> dict[str, object]:
         return about(lease, worker=self.identity.id)
 
-    def _shortest_lease(self) -> float:
-        return min([self._settings.lease, *(w.lease for w in self._claimer.routed() if w.lease is not None)])
-
     def _give_back(self, lease: Lease, delay: float) -> None:
         workflow = self._registry.find(lease.type)
         self._settle(lease, moves.hand_back(lease, None if workflow is None else workflow.timeout, delay=delay))
+
+    def _lose(self, lease: Lease) -> None:
+        """Claimed once more under the very lease that it has here: no write could tell the two executions apart."""
+        if (older := self._slots.find(*key_of(lease))) is not None:
+            older.stop(Stop.LOST)
 
     def _begin(self, lease: Lease, history: History | None, at_once: bool) -> Rest:
         """Start a run, in a task of its own or at once in the calling one. What is returned, if anything, is the rest
@@ -232,7 +239,7 @@ class Worker:
             self._look()
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
-        if ending is None:
+        if ending is None or execution.reason is Stop.LOST:
             self._lost(execution.lease)
             return
         self._settle(execution.lease, ending, execution.started)
@@ -262,7 +269,7 @@ class Worker:
             self._metrics.refused(lease)
             has_begun = not isinstance(ending, Ending) or ending.started
             last = moves.release(lease, elapsed=ending.elapsed) if has_begun else moves.hand_back(lease, None)
-            self._send(hold_refused(self._ledger, self._holdings, lease, error, last))
+            self._send(hold_refused(self._ledger, self._holdings, self.identity.id, lease, error, last))
         elif outcome is Outcome.LOST:
             self._holdings.remove(lease)
             told = "run %s (%s) was no longer ours; its ending was discarded"
@@ -277,7 +284,7 @@ class Worker:
     async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
         try:
-            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
+            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch, self.identity.id))
         except Exception as error:
             told = "run %s is handed back, its history cannot be read: %s"
             log.warning(told, lease.id, error, extra=self._about(lease))
@@ -297,14 +304,6 @@ class Worker:
             log.exception(told, lease.id, lease.type, extra=self._about(lease))
             self._settle(lease, moves.release(lease, elapsed=passed, delay=1.0))
 
-    async def _tell_news(self, execution: Execution) -> None:
-        lease = execution.lease
-        try:
-            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
-            execution.post.hear(state.wakes, history)
-        except Exception as error:
-            log.debug("news for run %s must wait: %s", lease.id, error, extra=self._about(lease))
-
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
         if self._slots.leave(execution):
@@ -317,18 +316,21 @@ class Worker:
         """If it was cancelled, its undo run need not wait for the lease to end."""
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
-            self._send(hasten_undo(self._ledger, self._hinter, lease))
+            self._send(hasten_undo(self._ledger, self._hinter, self.identity.id, lease))
 
     async def _confirm(self, lease: Lease) -> bool:
         """After a silence longer than the lease: does it still hold?"""
         sent = monotonic()
-        (state,) = await self._ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)]))
+        (state,) = await self._ledger.run(
+            leases.renew([(lease.id, lease.epoch, lease.lease_seconds)], self.identity.id)
+        )
         if state.renewed:
             self._holdings.renewed(lease.id, sent)
         return state.owned
 
     async def _prolong(self, lease: Lease, seconds: float) -> bool:
-        return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
+        longer = max(seconds, lease.lease_seconds)
+        return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, self.identity.id, longer))
 
     def _hear(self, kind: str) -> None:
         self._scheduler.hear(kind)
@@ -350,7 +352,7 @@ class Worker:
             elif renewal.held:
                 execution.stop(Stop.HELD)
             elif renewal.wakes != execution.post.wakes:
-                self._loop.create_task(self._tell_news(execution))
+                self._loop.create_task(tell_news(self._ledger, execution))
         for lease in self._intake.drop(refused) if refused and self._intake is not None else ():
             if refused[key_of(lease)].owned:
                 self._give_back(lease, 0.0)  # held
@@ -363,10 +365,8 @@ class Worker:
         self._metrics.lost(lease)
 
     def _safely(self, function: object, *args: object) -> None:
-        try:
+        with suppress(RuntimeError):  # the worker's loop has ended
             self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
-        except RuntimeError:
-            pass  # the worker's loop has ended
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
         told = "worker %s stops; %d runs are under way"
@@ -389,6 +389,7 @@ class Worker:
     async def _leave(self, roles: list[asyncio.Task[None]]) -> None:
         for execution in self._slots:
             execution.abandon()
+        self._failover.stop()
         for task in (late := [*roles, *self._errands]):
             task.cancel()
         await asyncio.wait(late, timeout=1.0)

@@ -152,8 +152,13 @@ def resume(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
 def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
     """Open finished runs again. The failed steps that ended them are done anew, and so are failed children that the
     parent's failure came from, and children that its end took along; everything that succeeded is kept."""
-    culprits = yield from _ended_below(run_ids)
-    yield query("lock_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
+    culprits: set[UUID] = set()
+    locked: set[UUID] = set()
+    while not (wanted := {*run_ids, *culprits}) <= locked:
+        # What ends while we wait for a lock is seen only afterwards: look when the locks are held.
+        yield query("lock_runs", b=sorted((run_id,) for run_id in wanted))
+        locked = wanted
+        culprits = yield from _ended_below(run_ids)
     rows = yield query("get_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
     steps = [(row["id"], step) for row in rows if _is_failed(row) for step in steps_of(row["error_json"])]
     if steps:

@@ -1,6 +1,9 @@
 -- PostgreSQL's own texts: rows are locked and skipped, lanes are walked by LATERAL, and a move and its event are one
 -- statement where the path is hot.
 
+-- fragment: worker_told
+(e.data ->> 'worker')
+
 -- name: insert_and_tell
 -- differs: NOTIFY in the same statement, one round trip and one commit less
 -- like: insert_runs
@@ -101,6 +104,7 @@ ORDER BY r.id FOR NO KEY UPDATE
 -- name: settle_runs
 -- differs: one statement, one round trip: the move and both events
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
+-- param: worker text
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -127,6 +131,7 @@ SELECT id AS run_id, epoch FROM settled
 -- name: finish_runs
 -- differs: one statement, one round trip: the move and both events
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
 WITH finished AS (
   UPDATE workflow.workflow_run AS r
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
@@ -172,6 +177,7 @@ SELECT id AS run_id, epoch FROM finished
 -- name: renew_leases
 -- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
+-- param: worker text
 WITH mine AS MATERIALIZED (
   SELECT held.id, b.lease FROM :b CROSS JOIN LATERAL (
     SELECT r.id FROM workflow.workflow_run r
@@ -185,6 +191,7 @@ RETURNING r.id AS run_id
 -- name: lock_leases
 -- differs: row locks
 -- batch: b(run_id uuid, epoch bigint)
+-- param: worker text
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   SELECT FROM workflow.workflow_run r
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held

@@ -1,8 +1,9 @@
 -- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
 -- "still in that state, still mine?" and makes one move. Every UPDATE of status bumps version: that is how the
 -- foreign-writer triggers tell our moves from plain SQL. Batches come sorted by run id, so locks are taken in id order.
--- "Still mine" is one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would look so selective to a planner
--- that it reads a young table, or the index of leased runs, from end to end instead of looking each run up.
+-- "Still mine" is run, epoch and worker, and one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would
+-- look so selective to a planner that it reads a young table, or the index of leased runs, from end to end instead of
+-- looking each run up. Why the worker is asked, too: docs/decisions/0025.
 
 -- fragment: run_columns
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, r.max_attempts, r.lease_until, r.leased_by,
@@ -11,7 +12,10 @@ r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last
 r.result AS result_json, r.payload AS payload_json, r.traceparent
 
 -- fragment: valid_epoch
-CASE WHEN r.status = 'leased' THEN r.lease_epoch END
+CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END
+
+-- fragment: worker_told
+json_extract(e.data, '$.worker')
 
 -- name: insert_runs
 -- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
@@ -150,6 +154,7 @@ AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NU
 -- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
 -- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
@@ -161,17 +166,18 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
     deadline_at = CASE WHEN b.anew = 1 AND {never_started} THEN NULL ELSE r.deadline_at END
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: finish_runs
 -- The usual end, a success that nobody else needs to hear of: settle_runs with as little as possible in its batch.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
     finished_at = :now, result = b.result
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: log_finished
@@ -201,33 +207,41 @@ UNION ALL
 SELECT b.run_id, 'held', b.epoch, b.data, :now FROM :b WHERE b.held = 1
 
 -- name: settled_already
--- After an ambiguous commit: which entries stand exactly as we meant to leave them.
+-- After an ambiguous commit: which entries stand exactly as we meant to leave them, under a lease that was ours: the
+-- run no longer names its worker, its trail does.
 -- batch: b(run_id uuid, epoch bigint, status text)
+-- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-WHERE r.lease_epoch = b.epoch AND r.status = b.status
+WHERE r.lease_epoch = b.epoch AND r.status = b.status AND EXISTS (
+  SELECT 1 FROM workflow.workflow_event e
+  WHERE e.workflow_id = r.id AND e.event_type = 'leased' AND e.lease_epoch = b.epoch
+    AND {worker_told} = :worker)
 
 -- name: renew_leases
 -- Prolongs leases, never shortens one that user code prolonged further.
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET lease_until = CASE WHEN r.lease_until > :now + us(b.lease) THEN r.lease_until ELSE :now + us(b.lease) END,
     updated_at = :now
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id
 
 -- name: lease_states
 -- What became of the runs that a worker believes it owns.
 -- batch: b(run_id uuid, epoch bigint)
-SELECT r.id, b.epoch, CASE WHEN r.status = 'leased' AND r.lease_epoch = b.epoch THEN 1 ELSE 0 END AS owned,
+-- param: worker text
+SELECT r.id, b.epoch, CASE WHEN {valid_epoch} = b.epoch THEN 1 ELSE 0 END AS owned,
        CASE WHEN r.held_at IS NULL THEN 0 ELSE 1 END AS held, r.wakes
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
 -- name: lock_leases
 -- The fence: of these leases, the ones that still hold, with their rows locked until the transaction ends.
 -- batch: b(run_id uuid, epoch bigint)
+-- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-WHERE r.status = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id
+WHERE {valid_epoch} = b.epoch ORDER BY r.id
 
 -- name: log_events
 -- batch: e(run_id uuid, event text, epoch bigint, data json)
@@ -362,10 +376,12 @@ RETURNING id, lease_epoch
 
 -- name: hasten_undo
 -- The worker has stopped a cancelled run: its undo run need not wait for the lease to end.
--- param: idempotency_key text
+-- param: run_id uuid, epoch bigint, worker text, idempotency_key text
 UPDATE workflow.workflow_run
 SET run_at = :now, version = version + 1, updated_at = :now
-WHERE idempotency_key = :idempotency_key AND deleted_at IS NULL AND status = 'pending' AND run_at > :now
+WHERE idempotency_key = :idempotency_key AND deleted_at IS NULL AND status = 'pending' AND run_at > :now AND EXISTS (
+  SELECT 1 FROM workflow.workflow_event e
+  WHERE e.workflow_id = :run_id AND e.event_type = 'leased' AND e.lease_epoch = :epoch AND {worker_told} = :worker)
 RETURNING id
 
 -- name: get_runs
