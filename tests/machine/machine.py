@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         micros = None if timeout is None else round(timeout * 1e6)
         offer = leases.Offer(type, PRIORITY, 3, round(lease * 1e6), micros)
-        lanes = {"suspects": suspects, "lane_by_lane": self.world.lane_by_lane}
+        lanes = {"crashes": leases.EVER if suspects else None, "lane_by_lane": self.world.lane_by_lane}
         taken = self.world.run(leases.claim([offer], limit, worker, **lanes))
         due, perhaps = self.law.claimable(type, suspects=suspects, slack=self.world.slack)
         ids = {one.id for one in taken}
@@ -264,14 +264,16 @@ class Machine(RuleBasedStateMachine):
     @rule(dead=st.lists(workers, max_size=1), me=st.sampled_from(["", *WORKERS]))
     def sweep(self, dead: list[str], me: str) -> None:
         gone = self.law.lost_leases(dead, me)
+        excused = self.law.excused(gone)
         limit = 1 if self._are_related([run for run in gone if self.law.is_spent(run)]) else LARGE
         spread = (CRASH_UNIT - 1) * 2  # the operation makes of it a unit of 50 s instead of one
         moved = self.world.run(leases.crash(dead, limit=limit, chance=spread, me=me))
         said = []
-        for run in [run for run in gone if not self.law.is_spent(run)][:limit]:
-            self.law.crash(run, CRASH_UNIT)
+        for run in [run for run in gone if run.id in excused or not self.law.is_spent(run)][:limit]:
+            self.law.crash(run, CRASH_UNIT, run.id in excused)
             said.append((run.id, Status.PENDING))
-        for run in [run for run in self.law.lost_leases(dead, me) if self.law.is_spent(run)][:limit]:
+        left = [run for run in self.law.lost_leases(dead, me) if run.id not in excused]
+        for run in [run for run in left if self.law.is_spent(run)][:limit]:
             self.law.give_up(run)
             said.append((run.id, Status.FAILED))
         assert sorted(moved) == sorted(said)

@@ -147,6 +147,8 @@ async def claim(
     ledger: Ledger, *offers: leases.Offer, limit: int = 100, worker: str = "w1", **rest: Any
 ) -> list[Lease]:
     wanted = offers or (offer(),)
+    if rest.pop("suspects", False):
+        rest["crashes"] = leases.EVER
     rest.setdefault("lane_by_lane", not ledger.has_lateral)
     return await ledger.run(leases.claim(wanted, limit, worker, **rest))
 

@@ -31,7 +31,7 @@ class MadeUp:
     def routed(self) -> list[Any]:
         return []
 
-    async def claim_suspect(self, *_: object) -> list[Any]:
+    async def claim_crashed(self, *_: object, **__: object) -> list[Any]:
         self.asked += 1
         if self._fails:
             raise StoreUnavailable("away")

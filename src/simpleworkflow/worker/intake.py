@@ -14,7 +14,7 @@ that find no slot any more are handed back.
 A claim brings payloads along. It is as large as they allow, and after one that failed the next asks for half: the
 same question would only fail again.
 
-Runs whose last execution took their process down (suspects) come first and one at a time.
+Runs whose process ended with them come first, and suspects, to which that happened again, one at a time.
 """
 
 from __future__ import annotations
@@ -133,6 +133,11 @@ class Intake:
         """Look for work now instead of at the next poll. After work: who waited for a run may trigger the next."""
         if after_work:
             self._looks.happened()
+        self._wake.set()
+
+    def look_for_suspects(self) -> None:
+        """The next one may start."""
+        self._suspects_after = 0.0
         self._wake.set()
 
     def _has_room(self) -> None:
@@ -357,10 +362,10 @@ class Intake:
                 if taken:
                     return taken, None
             self._looks_on = False
-            # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
-            if self._slots.suspect is None and monotonic() >= self._suspects_after:
+            # These first: behind a backlog that fills every slot they would wait for ever.
+            if monotonic() >= self._suspects_after:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)
-                taken += await self._claimer.claim_suspect(room)
+                taken += await self._claimer.claim_crashed(free, room, suspect=self._slots.suspect is None)
                 self._suspects_after = 0.0 if taken else monotonic() + SUSPECTS_PAUSE
             if free > len(taken):
                 room = self._slots.room_by_type(self._claimer.routed(), [*waiting, *taken])

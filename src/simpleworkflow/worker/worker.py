@@ -235,8 +235,8 @@ class Worker:
         return rest
 
     def _trust(self, key: Key) -> None:
-        if self._slots.trust(key):
-            self._look()
+        if self._slots.trust(key) and self._intake is not None:
+            self._intake.look_for_suspects()
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
         if ending is None or execution.reason is Stop.LOST:

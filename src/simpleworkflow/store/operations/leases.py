@@ -36,6 +36,18 @@ class Offer(NamedTuple):
     """Only what is due at this instant or later; None: from the beginning."""
 
 
+class Crashes(NamedTuple):
+    """How often in a row the process of a run has ended with it."""
+
+    least: int
+    most: int
+
+
+ONCE = Crashes(1, 1)
+AGAIN = Crashes(2, 1_000_000)
+EVER = Crashes(1, 1_000_000)
+
+
 @reading
 def find_lanes(
     spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
@@ -51,25 +63,29 @@ def find_lanes(
 
 
 def claim(
-    offers: Sequence[Offer], limit: int, worker: str, *, suspects: bool = False, lane_by_lane: bool = False
+    offers: Sequence[Offer], limit: int, worker: str, *, crashes: Crashes | None = None, lane_by_lane: bool = False
 ) -> Operation[list[Lease]]:
-    """Lease up to `limit` due runs from the lanes, in the order given."""
-    operation = _claim("claim_suspect_lanes" if suspects else "claim_lanes", offers, limit, worker, lane_by_lane)
+    """Lease up to `limit` due runs from the lanes, in the order given: those without crashes, or with so many."""
+    operation = _claim(offers, limit, worker, crashes, lane_by_lane)
     operation.name, operation.takes_leases = "claim", True
     return operation
 
 
 @statements
-def _claim(statement: str, offers: Sequence[Offer], limit: int, worker: str, lane_by_lane: bool) -> Steps[list[Lease]]:
+def _claim(
+    offers: Sequence[Offer], limit: int, worker: str, crashes: Crashes | None, lane_by_lane: bool
+) -> Steps[list[Lease]]:
+    statement = "claim_lanes" if crashes is None else "claim_suspect_lanes"
+    among = {} if crashes is None else crashes._asdict()
     taken: list[Row] = []
     for group in [[offer] for offer in offers] if lane_by_lane else [list(offers)]:
         if not group or len(taken) >= limit:
             break
-        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker)
-    if taken:
-        yield query("log_leased", e=[(row["id"], row["epoch"]) for row in taken], worker=worker)
+        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker, **among)
     leases = [Lease(*row.values()) for row in taken]
     leases.sort(key=attrgetter("priority", "run_at", "id"))
+    if leases:
+        yield query("log_leased", e=[(lease.id, lease.epoch) for lease in leases], worker=worker)
     return leases
 
 
@@ -274,17 +290,21 @@ def crash(dead_workers: Iterable[str], *, limit: int, chance: float, me: str = "
     """Take back what nobody will finish, but nothing from `me`. `chance` in [0, 1) spreads the retries of many."""
     workers = [(worker,) for worker in dead_workers]
     unit = round(MICROSECONDS * (1 + 0.5 * chance))
+    excused = {row["run_id"] for row in (yield query("crashed_in_company", w=workers, me=me))}
+    x = sorted((run_id,) for run_id in excused)
     moved: list[tuple[UUID, Status]] = []
     for statement, told in _SWEEPS:
-        rows = yield query(statement, w=workers, limit=limit, unit=unit, me=me)
+        rows = yield query(statement, w=workers, x=x, limit=limit, unit=unit, me=me)
         if rows:
-            yield query("log_events", e=[_crash_event(row, event) for row in rows for event in told])
+            yield query("log_events", e=[_crash_event(row, event, excused) for row in rows for event in told])
         moved += [(row["id"], Status(row["status"])) for row in rows]
     return moved
 
 
-def _crash_event(row: Row, event: EventType) -> tuple[Any, ...]:
-    data = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+def _crash_event(row: Row, event: EventType, excused: Container[UUID]) -> tuple[Any, ...]:
+    data: dict[str, Any] = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+    if row["id"] in excused:
+        data["excused"] = True
     return row["id"], event, row["lease_epoch"], json.encode(data, what="event data")
 
 

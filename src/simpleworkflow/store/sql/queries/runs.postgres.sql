@@ -85,7 +85,8 @@ FROM claimed
 -- name: claim_suspect_lanes
 -- differs: follows claim_lanes
 -- like: claim_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
+-- param: least integer, most integer
+-- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
 
 -- name: log_leased
 -- differs: claim_lanes logs its own event here
@@ -199,14 +200,16 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
 -- batch: w(worker text)
+-- batch: x(run_id uuid)
 -- param: limit integer, unit bigint, me text
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    max_attempts = CASE WHEN {excused} = 1 THEN coalesce(max_attempts, 3) + 1 ELSE max_attempts END,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
     finished_at = NULL, updated_at = :now,
     last_error = 'its worker stopped without finishing it: ' || leased_by,

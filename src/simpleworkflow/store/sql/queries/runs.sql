@@ -126,7 +126,8 @@ RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priori
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
+-- param: least integer, most integer
+-- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
 
 -- name: log_leased
 -- batch: e(run_id uuid, epoch bigint)
@@ -266,14 +267,43 @@ SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
 -- fragment: holds_when_spent
 EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
 
+-- fragment: excused
+CASE WHEN r.id IN (SELECT x.run_id FROM :x) THEN 1 ELSE 0 END
+
+-- fragment: lost_with_it
+o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND ({claims} o.id) > ({claims} r.id)))
+
+-- fragment: claims
+SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id =
+
+-- name: crashed_in_company
+-- Suspects about to be taken back whose process more likely ended because of another one, which is still leased or was
+-- taken back just before: leases end one after the other. They are excused, but at most three times, so that nothing is
+-- executed for ever. See docs/decisions/0024.
+-- batch: w(worker text)
+-- param: me text
+SELECT r.id AS run_id FROM workflow.workflow_run r
+WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
+  AND r.leased_by <> :me AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status = 'leased' AND o.leased_by = r.leased_by AND o.id <> r.id AND o.crashes > 0
+      AND (r.crashes = 1 OR (o.crashes > 1 AND ({claims} o.id) > ({claims} r.id))))
+  OR EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND {lost_with_it})
+  OR EXISTS (SELECT 1 FROM workflow.workflow_run o WHERE o.status = 'leased' AND {lost_with_it}))
+
 -- name: crash_runs
 -- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
--- later with growing pauses. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
+-- later with growing pauses. What is excused has one execution more. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
 -- back its own: it is alive, and after an outage its renewal or its journal is on the way.
 -- batch: w(worker text)
+-- batch: x(run_id uuid)
 -- param: limit integer, unit bigint, me text
-UPDATE workflow.workflow_run
+UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    max_attempts = CASE WHEN {excused} = 1 THEN coalesce(max_attempts, 3) + 1 ELSE max_attempts END,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
     finished_at = NULL, updated_at = :now,
     last_error = 'its worker stopped without finishing it: ' || leased_by,
@@ -281,7 +311,7 @@ SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_unti
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
