@@ -6,6 +6,7 @@ import asyncio
 import logging
 from uuid import UUID
 
+from ..clock import monotonic
 from ..model import failure
 from ..model.moves import Ending
 from ..model.records import Lease, Run
@@ -49,6 +50,20 @@ async def hasten_undo(ledger: Ledger, hinter: Hinter, worker: str, lease: Lease)
     except Exception as error:
         told = "the undo run of %s starts at the end of the lease: %s"
         log.debug(told, lease.id, error, extra=about(lease))
+
+
+async def confirm(ledger: Ledger, holdings: Holdings, worker: str, lease: Lease) -> bool:
+    """After a silence longer than the lease: does it still hold?"""
+    sent = monotonic()
+    (state,) = await ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)], worker))
+    if state.renewed:
+        holdings.renewed(lease.id, sent)
+    return state.owned
+
+
+async def prolong(ledger: Ledger, worker: str, lease: Lease, seconds: float) -> bool:
+    """Its code asks for more time; False when the lease is lost."""
+    return await ledger.run(leases.heartbeat(lease.id, lease.epoch, worker, max(seconds, lease.lease_seconds)))
 
 
 async def tell_news(ledger: Ledger, execution: Execution) -> None:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..clock import monotonic
 from ..config import Settings
 from ..model import failure, moves
 from ..model.moves import Ending, Outcome, Pause
@@ -33,15 +32,16 @@ from ..runtime.stop import Stop
 from ..runtime.tasks import install_task_factory
 from ..runtime.threads import DaemonThreads
 from ..store import Ledger
-from ..store.operations import leases, steps
+from ..store.operations import steps
 from .claim import Claimer
-from .errands import hasten_undo, hold_refused, looking_up, tell_news
+from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news
 from .failover import Failover
 from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
 from .metrics_server import Metrics
 from .options import WorkerOptions
+from .overdue import Overdue
 from .parting import Parting
 from .process import own_identity, spare_collector
 from .prune import pruning
@@ -79,6 +79,7 @@ class Worker:
             options.metrics, self.identity.name, self._slots, self._holdings, self._claimer, settings.concurrency
         )
         self._meter = self._metrics.meter
+        self._overdue = Overdue(settings.sweep_every)
         self._intake: Intake | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -150,6 +151,7 @@ class Worker:
         self._renewer.start()
         roles = [
             *sweeping(self._ledger, self._settings, self._stopping, self._look, self.identity.id, self._meter),
+            *self._overdue.start(self._ledger, self._stopping, self._meter),
             loop.create_task(self._ledger.listen(self._hear)),
             *self._relay.start(self._ledger, self._stopping),
             *self._scheduler.start(self._stopping, self.identity.host),
@@ -183,12 +185,12 @@ class Worker:
             home_thread=(threading.get_ident(),),
             threads=self._threads,
             step_threads=self._step_threads,
-            prolong=self._prolong,
+            prolong=partial(prolong, self._ledger, self.identity.id),
             write=self._journal.write,
             look_up=looking_up(self._ledger).submit,
             max_payload=self._settings.max_payload,
             is_fresh=self._holdings.is_fresh,
-            confirm=self._confirm,
+            confirm=partial(confirm, self._ledger, self._holdings, self.identity.id),
             on_resident=self._look,
             home=self._ledger.home,
             worker=self.identity.id,
@@ -252,6 +254,8 @@ class Worker:
     ) -> None:
         if outcome is Outcome.DONE:
             self._holdings.remove(lease)
+            if lease.deadline_in is not None and (isinstance(ending, Pause) or not ending.status.is_terminal):
+                self._overdue.expect(lease.deadline_in - (self._clock.passed() - started))
             return
         if error is not None and not (isinstance(ending, Ending) and ending.move in {"fail", "release"}):
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
@@ -317,20 +321,6 @@ class Worker:
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
             self._send(hasten_undo(self._ledger, self._hinter, self.identity.id, lease))
-
-    async def _confirm(self, lease: Lease) -> bool:
-        """After a silence longer than the lease: does it still hold?"""
-        sent = monotonic()
-        (state,) = await self._ledger.run(
-            leases.renew([(lease.id, lease.epoch, lease.lease_seconds)], self.identity.id)
-        )
-        if state.renewed:
-            self._holdings.renewed(lease.id, sent)
-        return state.owned
-
-    async def _prolong(self, lease: Lease, seconds: float) -> bool:
-        longer = max(seconds, lease.lease_seconds)
-        return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, self.identity.id, longer))
 
     def _hear(self, kind: str) -> None:
         self._scheduler.hear(kind)

@@ -202,19 +202,27 @@ class PostgresDriver:
             raise StoreUnavailable(f"every connection to {self._url} was busy until time was up") from None
 
     async def _drive(self, connection: Any, operation: Operation[T], repeated: bool) -> T:
+        is_open, in_transaction = False, operation.mode in _TOGETHER or self._url.pgbouncer
+
         async def execute(wanted: Wanted) -> Rows:
+            nonlocal is_open
+            if in_transaction and not is_open:
+                is_open = (
+                    True  # not before its first statement is made: the transaction's time is that of its beginning
+                )
+                await self._begin(connection, operation)
             return await self._execute(connection, wanted)
 
-        in_transaction = operation.mode in _TOGETHER or self._url.pgbouncer
-        if in_transaction:
-            await connection.execute(_begin(operation.mode, self._url.pgbouncer))
+        result = await drive_async(operation.steps(repeated=repeated), execute)
+        if is_open:
+            await connection.execute("COMMIT")
+        return result
+
+    async def _begin(self, connection: Any, operation: Operation[Any]) -> None:
+        await connection.execute(_begin(operation.mode, self._url.pgbouncer))
         if self._url.pgbouncer and operation.takes_leases:
             await self._look_at_timeline(connection)  # whose server may be another one each time
             self._may_lease(operation)
-        result = await drive_async(operation.steps(repeated=repeated), execute)
-        if in_transaction:
-            await connection.execute("COMMIT")
-        return result
 
     async def _execute(self, connection: Any, wanted: Wanted) -> Rows:
         if isinstance(wanted, Script):

@@ -319,6 +319,13 @@ def expire(*, limit: int) -> Steps[list[UUID]]:
     return [row["id"] for row in rows]
 
 
+@reading
+def next_expiry() -> Steps[float]:
+    """In how many seconds the next waiting run will be past its deadline, or not started in time."""
+    (row,) = yield query("next_expiry")
+    return min((row[name] for name in row if row[name] is not None), default=float("inf")) / MICROSECONDS
+
+
 @statements
 def hasten_undo(run_id: UUID, epoch: int, worker: str) -> Steps[bool]:
     """The worker has stopped a cancelled execution; its undo run may start now."""

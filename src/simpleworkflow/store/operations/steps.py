@@ -119,6 +119,7 @@ def flush(
 
 @statements
 def _record_fenced(records: Sequence[Record], worker: str) -> Steps[list[Outcome]]:
+    _aim(records)
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
     rows = yield query("record_fenced", s=list(map(_record_row, ordered)), worker=worker)
     return _held_outcomes(records, rows)
@@ -162,8 +163,20 @@ def _held_outcomes(records: Sequence[Record], rows: Sequence[Row]) -> list[Outco
     return [Outcome.DONE if (record.run_id, record.epoch) in held else Outcome.LOST for record in records]
 
 
+def _aim(entries: Sequence[Entry]) -> None:
+    """Before the transaction begins, since its time is that of its beginning: what is due, is due when it was meant."""
+    for entry in entries:
+        if not isinstance(entry, Ending) and entry.left is not None:
+            entry.due_in = entry.left()
+        if isinstance(entry, Pause):
+            _aim(entry.waits)
+        elif isinstance(entry, Record) and entry.also:
+            _aim(entry.also)
+
+
 @transaction
 def _flush(entries: Sequence[Entry], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
+    _aim(entries)
     if any(isinstance(entry, Ending) and entry.has_parent for entry in entries):
         # All of them at once: two statements, each in id order, would still meet another flush in a deadlock.
         yield query("lock_runs", b=sorted({(entry.run_id,) for entry in entries}))

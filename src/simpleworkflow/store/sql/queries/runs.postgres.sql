@@ -244,6 +244,11 @@ SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at 
 FROM overdue WHERE r.id = overdue.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
+-- name: next_expiry
+-- differs: intervals
+SELECT (extract(epoch FROM ({next_deadline}) - :now) * 1000000)::bigint AS deadline_in,
+       (extract(epoch FROM ({next_start_by}) - :now) * 1000000)::bigint AS start_in
+
 -- name: expire_unstarted
 -- differs: follows expire_deadlines
 -- like: expire_deadlines

@@ -349,6 +349,20 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time
 
+-- fragment: next_deadline
+SELECT r.deadline_at FROM workflow.workflow_run r
+WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+ORDER BY r.deadline_at LIMIT 1
+
+-- fragment: next_start_by
+SELECT r.start_by FROM workflow.workflow_run r
+WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+ORDER BY r.start_by LIMIT 1
+
+-- name: next_expiry
+-- When the next run that nobody executes will be overdue; of those that run their owners take care.
+SELECT ({next_deadline}) - :now AS deadline_in, ({next_start_by}) - :now AS start_in
+
 -- name: cancel_runs
 -- batch: b(run_id uuid)
 -- param: reason text
