@@ -15,9 +15,10 @@ from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
 from ...model.failure import steps_of
 from ...model.names import child_of
-from ...model.records import Count, Created, NewRun, Run
+from ...model.records import Count, Created, Definition, NewRun, Run
 from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
+from .workers import definition_rows
 
 _CREATE_TRIES = 5
 _PLAIN = frozenset({"insert_plain", "insert_plain_and_tell"})
@@ -129,7 +130,12 @@ def _existing(run: NewRun, found: Sequence[Row], repeated: bool) -> Created | Si
 
 
 @transaction
-def cancel(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+def cancel(
+    run_ids: Sequence[UUID], reason: str | None = None, known: Sequence[Definition] = ()
+) -> Steps[list[Controlled]]:
+    """`known`: definitions that the database must have, so that what they owe to a cancelled run is started."""
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     return (yield from cancel_rows(run_ids, reason))
 
 
@@ -194,7 +200,11 @@ def _is_failed(row: Row) -> bool:
 
 
 @transaction
-def delete(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+def delete(
+    run_ids: Sequence[UUID], reason: str | None = None, known: Sequence[Definition] = ()
+) -> Steps[list[Controlled]]:
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     yield from cancel_rows(run_ids, reason)
     return (yield from _control("delete_runs", EventType.DELETED, run_ids, {"reason": reason}))
 
