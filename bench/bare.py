@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import asyncpg
-from hot import SESSION, Moved, claim, claim_values, settle, settle_arrays
+from hot import SESSION, Moved, claim, claim_values, settle, settle_values
 
 
 async def drain(url: str, runs: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def one_batch(connection: asyncpg.Connection[Any], low: Any) -> tuple[int,
     for row in rows:
         json.loads(row["payload"])
     taken = sorted((row["id"], row["epoch"]) for row in rows)
-    arrays = settle_arrays([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
+    arrays = settle_values([run_id for run_id, _ in taken], [epoch for _, epoch in taken])
     settled = await connection.fetchval(settle().text, *arrays)
     if settled != len(rows):
         raise SystemExit(f"{len(rows)} runs were claimed and {settled} settled")

@@ -31,6 +31,7 @@ __all__ = [
     "settle",
     "settle_arrays",
     "settle_columns",
+    "settle_values",
 ]
 
 BATCH = 100
@@ -79,16 +80,21 @@ def quoted(value: Any) -> str:
     return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
+def settle_values(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Any]:
+    """The settle's parameters: these runs have succeeded here. One array for each column, and the worker."""
+    return [*settle_arrays(ids, epochs), _CLAIM["worker"]]
+
+
 def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[Any]]:
-    """The settle's parameters, one array for each column: these runs have succeeded."""
     mine = {"run_id": ids, "epoch": epochs}
     return [mine[column] if column in mine else [_known(_SETTLE, column)] * len(ids) for column, _ in settle_columns()]
 
 
 def settle_columns() -> tuple[tuple[str, str], ...]:
-    if len(settle().order) != 1:
-        raise Moved(f"finish_counted takes {settle().order}, not one batch")
-    return settle().batches[settle().order[0]]
+    batch, *others = settle().order
+    if others != ["worker"]:
+        raise Moved(f"finish_counted takes {settle().order}, not one batch and the worker")
+    return settle().batches[batch]
 
 
 def literal(values: Iterable[Any]) -> str:

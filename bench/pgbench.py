@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import psycopg
-from hot import BATCH, SESSION, Moved, claim, claim_values, literal, settle, settle_arrays, settle_columns
+from hot import BATCH, SESSION, Moved, claim, claim_values, literal, settle, settle_columns, settle_values
 
 EVENTS = ("created", "leased", "started", "succeeded")
 SECONDS = 600
@@ -97,7 +97,8 @@ def variables() -> dict[str, str]:
     """Every bound value but the two that the claim brings, by the names that `_named` gave them."""
     claimed = enumerate(claim_values(), start=1)
     values = {_LOW: _FIRST} | {f"claim_{place}": str(value) for place, value in claimed if value is not None}
-    arrays = settle_arrays([None] * BATCH, [None] * BATCH)
+    *arrays, worker = settle_values([None] * BATCH, [None] * BATCH)
+    values[f"settle_{len(arrays) + 1}"] = worker
     for (place, (column, _)), array in zip(_settled(), arrays, strict=True):
         if column not in _BROUGHT:
             values[f"settle_{place}"] = literal(array)

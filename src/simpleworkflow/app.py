@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -30,6 +30,7 @@ from .model.keeping import Keep, rules_of
 from .model.misfit import OnChanged, OnMisfit
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
 from .model.outbox import lifecycle_rules
+from .model.records import Definition
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
 from .runtime.registry import Options, Registry, Workflow, make_workflow
@@ -179,6 +180,9 @@ class App(Client):
         workflow: Workflow[Any, Any] = Workflow(check_type(name), input_type=input, output_type=output)
         self._registry.add(workflow)
         return workflow
+
+    def _definitions(self) -> Sequence[Definition]:
+        return [workflow.definition for workflow in self._registry.served()]
 
     def serves(self, name: str) -> bool:
         """Whether there is a handler for this type here."""

@@ -117,7 +117,7 @@ class Load:
         taken.append(time.monotonic() - began)
         if claimed:
             endings = [succeeded(lease) for lease in claimed]
-            await self._ledger.run(leases.settle(endings, fused=self._ledger.has_lateral))
+            await self._ledger.run(leases.settle(endings, "w1", fused=self._ledger.has_lateral))
 
 
 def p99(values: list[float]) -> float:

@@ -296,8 +296,8 @@ async def test_a_step_retry_is_told_once_though_its_commit_was_ambiguous(ledger:
         return raw.events(lease.id).count(EventType.STEP_RETRIED)
 
     await flush(ledger, failing(1))
-    assert await ledger.run(repeated(steps.flush([failing(1)]))) == [Outcome.DONE]
+    assert await ledger.run(repeated(steps.flush([failing(1)], "w1"))) == [Outcome.DONE]
     assert told() == 1
     # What had not landed is told by the repetition, in the same flush as what had.
-    assert await ledger.run(repeated(steps.flush([failing(1), failing(2)]))) == [Outcome.DONE] * 2
+    assert await ledger.run(repeated(steps.flush([failing(1), failing(2)], "w1"))) == [Outcome.DONE] * 2
     assert told() == 2

@@ -155,7 +155,8 @@ class ExplainedMachine(Machine):
     def _put(self, entry: Entry) -> None:
         batch = Batch(self.law, self.seen)
         batch.entries.append(entry)
-        assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
+        worker = self.workers[entry.run_id, entry.epoch]
+        assert self.world.run(steps.flush(batch.entries, worker)) == batch.foretell()
 
     @rule(
         type=types, worker=st.sampled_from(WORKERS), pick=picks, kinds=st.sampled_from(PAUSES), gives_up=st.booleans()
@@ -170,7 +171,10 @@ class ExplainedMachine(Machine):
         if "result" in kinds:
             batch = Batch(self.law, self.seen)
             batch.add(lease, "child", pick)
-            assert not batch.entries or self.world.run(steps.flush(batch.entries)) == batch.foretell()
+            assert (
+                not batch.entries
+                or self.world.run(steps.flush(batch.entries, self.worker_of(lease))) == batch.foretell()
+            )
         waits = [wait for kind in kinds if (wait := self._wait(lease, kind)) is not None]
         if not waits and any(step.status in OPEN_STEPS for step in self.law.runs[lease.id].steps.values()):
             return  # who says nothing of what it waits for is taken to wait for what is on record
@@ -181,7 +185,7 @@ class ExplainedMachine(Machine):
         batch = Batch(self.law, self.seen)
         pause = replace(paused(lease, *waits, due_in=due_in, wakes=wakes), awaited=tuple(w.step_id for w in waits))
         batch.entries.append(pause)
-        assert self.world.run(steps.flush(batch.entries)) == batch.foretell()
+        assert self.world.run(steps.flush(batch.entries, self.worker_of(lease))) == batch.foretell()
 
     @rule(type=types, worker=st.sampled_from(WORKERS), pick=picks, sleeps=st.booleans())
     def wait_for_time_or_nobody(self, type: str, worker: str, pick: int, sleeps: bool) -> None:

@@ -53,10 +53,14 @@ class Run:
     attempt: int = 0
     crashes: int = 0
     epoch: int = 0
+    claimed: int = 0
+    """Its place among all claims."""
     wakes: int = 0
     lease_until: float | None = None
     worker: str | None = None
     deadline: float | None = None
+    lost_by: str | None = None
+    """The worker that its last error names."""
     started: bool = False
     """A claim says so, unless it comes back before anything was ever begun."""
     held: bool = False
@@ -92,6 +96,7 @@ class Law:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.claims = 0
         self.runs: dict[UUID, Run] = {}
 
     # Creation and claims.
@@ -121,6 +126,7 @@ class Law:
         run.events += ["woken", "leased"] if run.status is Status.PAUSED else ["leased"]
         run.status, run.worker, run.lease_until = Status.LEASED, worker, self.now + lease
         run.epoch += 1
+        run.claimed = self.claims = self.claims + 1
         run.started = True
         run.max_attempts = run.max_attempts or attempts
         if run.deadline is None and timeout is not None:
@@ -172,6 +178,7 @@ class Law:
         run.events.append("started")
         if target is Status.PENDING:
             run.to(target, MOVES[move].event.value)
+            run.lost_by = None if move in {"retry", "exhaust"} else run.lost_by
             run.run_at = self.now + delay
             if move in {"exhaust", "set_aside"}:
                 run.held = True
@@ -247,8 +254,23 @@ class Law:
     def is_spent(self, run: Run) -> bool:
         return run.attempt + run.crashes + 1 >= (run.max_attempts or DEFAULT_ATTEMPTS)
 
-    def crash(self, run: Run, unit: float) -> None:
+    def excused(self, gone: list[Run]) -> set[UUID]:
+        """Those whose process more likely ended because of another suspect."""
+        return {run.id for run in gone if 1 <= run.crashes <= 3 and any(self._is_blamed(o, run) for o in self._open())}
+
+    def _is_blamed(self, other: Run, run: Run) -> bool:
+        if other is run:
+            return False
+        with_it = [other.crashes] if other.status is Status.LEASED and other.worker == run.worker else []
+        is_seen = other.status is Status.LEASED or (not other.held and other.run_at is not None)
+        with_it += [other.crashes - 1] if other.lost_by == run.worker and is_seen else []
+        least = 1 if run.crashes == 1 else 2
+        return max(with_it, default=0) >= least and (run.crashes == 1 or other.claimed > run.claimed)
+
+    def crash(self, run: Run, unit: float, is_excused: bool) -> None:
+        run.lost_by = run.worker
         run.to(Status.PENDING, "retried")
+        run.max_attempts = (run.max_attempts or DEFAULT_ATTEMPTS) + 1 if is_excused else run.max_attempts
         run.run_at = self.now + unit * (0 if run.crashes == 0 else min(300, 2 ** (run.crashes - 1)))
         run.crashes += 1
 
@@ -295,6 +317,7 @@ class Law:
             return False
         run.to(Status.PENDING, "retried")
         run.attempt = run.crashes = 0
+        run.lost_by = None
         run.deadline = run.start_by = None
         run.held = False
         run.run_at = self.now

@@ -53,6 +53,8 @@ class Machine(RuleBasedStateMachine):
         self.world = world
         self.law = Law()
         self.leases: list[Lease] = []
+        self.workers: dict[tuple[UUID, int], str] = {}
+        """Who took each of them."""
         self.seen: dict[tuple[UUID, int], int] = {}
         """The wake counter that each execution read last."""
         world.begin()
@@ -88,6 +90,9 @@ class Machine(RuleBasedStateMachine):
         live = [lease for lease in self.leases if self.law.owns(lease.id, lease.epoch)]
         among = live if live and pick % 8 < 7 else self.leases
         return among[-1 - (pick // 8) % len(among)]
+
+    def worker_of(self, lease: Lease) -> str:
+        return self.workers[lease.id, lease.epoch]
 
     # Clients.
 
@@ -166,7 +171,7 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         micros = None if timeout is None else round(timeout * 1e6)
         offer = leases.Offer(type, PRIORITY, 3, round(lease * 1e6), micros)
-        lanes = {"suspects": suspects, "lane_by_lane": self.world.lane_by_lane}
+        lanes = {"crashes": leases.EVER if suspects else None, "lane_by_lane": self.world.lane_by_lane}
         taken = self.world.run(leases.claim([offer], limit, worker, **lanes))
         due, perhaps = self.law.claimable(type, suspects=suspects, slack=self.world.slack)
         ids = {one.id for one in taken}
@@ -178,6 +183,7 @@ class Machine(RuleBasedStateMachine):
             self.law.claim(run, worker, lease, 3, timeout)
             assert (one.epoch, one.attempt, one.crashes) == (run.epoch, run.attempt, run.crashes)
             assert (one.wakes, one.max_attempts, one.parent_id) == (run.wakes, run.max_attempts, run.parent)
+            self.workers[one.id, one.epoch] = worker
         self.leases += taken
 
     @has_leases
@@ -186,7 +192,7 @@ class Machine(RuleBasedStateMachine):
         """Read the history, as an execution does after its claim and after a refused pause."""
         lease = self.any_lease(pick)
         run = self.law.runs[lease.id]
-        state, history = self.world.run(steps.reload(lease.id, lease.epoch))
+        state, history = self.world.run(steps.reload(lease.id, lease.epoch, self.worker_of(lease)))
         wakes = state.wakes
         assert wakes == run.wakes
         assert {name: step.status.value for name, step in history.steps.items()} == {
@@ -217,11 +223,14 @@ class Machine(RuleBasedStateMachine):
         self._flush([(pick, "signal", detail)])
 
     def _flush(self, wanted: list[tuple[int, str, int]]) -> None:
-        batch = Batch(self.law, self.seen)
+        batch, worker = Batch(self.law, self.seen), None
         for pick, kind, detail in wanted:
-            batch.add(self.any_lease(pick), kind, detail)
+            lease = self.any_lease(pick)
+            worker = worker or self.worker_of(lease)
+            if self.worker_of(lease) == worker:  # a worker writes for itself alone
+                batch.add(lease, kind, detail)
         if batch.entries:
-            outcomes = self.world.run(steps.flush(batch.entries))
+            outcomes = self.world.run(steps.flush(batch.entries, worker))
             assert outcomes == batch.foretell()
             for entry, outcome in zip(batch.entries, outcomes, strict=True):
                 self.world.seen[f"{type(entry).__name__} {outcome}"] += 1
@@ -230,6 +239,8 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, other=picks, seconds=st.sampled_from([60.0, 1060.0]))
     def renew(self, pick: int, other: int, seconds: float) -> None:
         one, two = self.any_lease(pick), self.any_lease(other)
+        worker = self.worker_of(one)
+        two = two if self.worker_of(two) == worker else one
         asked = list({(lease.id, lease.epoch): (lease.id, lease.epoch, seconds) for lease in (one, two)}.values())
         if len({run_id for run_id, *_ in asked}) < len(asked):
             return  # a worker never holds two leases of one run
@@ -238,28 +249,31 @@ class Machine(RuleBasedStateMachine):
             run = self.law.runs[run_id]
             owned = self.law.renew(run, epoch, seconds)
             said.append(Renewal(run_id, epoch, owned, run.held, run.wakes, owned))
-        assert self.world.run(leases.renew(asked)) == said
+        assert self.world.run(leases.renew(asked, worker)) == said
+        assert not self.world.run(leases.heartbeat(one.id, one.epoch, "a stranger", 360.0))
         self._heartbeat(one)
 
     def _heartbeat(self, lease: Lease) -> None:
         run = self.law.runs[lease.id]
         owned = self.law.renew(run, lease.epoch, 360.0)
         run.events += ["heartbeat"] if owned else []
-        assert self.world.run(leases.heartbeat(lease.id, lease.epoch, 360.0)) == owned
+        assert self.world.run(leases.heartbeat(lease.id, lease.epoch, self.worker_of(lease), 360.0)) == owned
 
     # The sweep, and time.
 
     @rule(dead=st.lists(workers, max_size=1), me=st.sampled_from(["", *WORKERS]))
     def sweep(self, dead: list[str], me: str) -> None:
         gone = self.law.lost_leases(dead, me)
+        excused = self.law.excused(gone)
         limit = 1 if self._are_related([run for run in gone if self.law.is_spent(run)]) else LARGE
         spread = (CRASH_UNIT - 1) * 2  # the operation makes of it a unit of 50 s instead of one
         moved = self.world.run(leases.crash(dead, limit=limit, chance=spread, me=me))
         said = []
-        for run in [run for run in gone if not self.law.is_spent(run)][:limit]:
-            self.law.crash(run, CRASH_UNIT)
+        for run in [run for run in gone if run.id in excused or not self.law.is_spent(run)][:limit]:
+            self.law.crash(run, CRASH_UNIT, run.id in excused)
             said.append((run.id, Status.PENDING))
-        for run in [run for run in self.law.lost_leases(dead, me) if self.law.is_spent(run)][:limit]:
+        left = [run for run in self.law.lost_leases(dead, me) if run.id not in excused]
+        for run in [run for run in left if self.law.is_spent(run)][:limit]:
             self.law.give_up(run)
             said.append((run.id, Status.FAILED))
         assert sorted(moved) == sorted(said)

@@ -54,7 +54,7 @@ async def wait_for_signal(ring: Ring, stages: Stages, type: str, size: int, tall
     for lease, outcome in zip(quiet, outcomes, strict=True):
         tally.saw({Outcome.WOKEN: BEFORE_PAUSE, Outcome.DONE: AFTER_PAUSE}[outcome])
         if outcome is Outcome.WOKEN:
-            state, history = await ring.ours.run(steps.reload(lease.id, lease.epoch))
+            state, history = await ring.ours.run(steps.reload(lease.id, lease.epoch, "w1"))
             wakes = state.wakes
             assert wakes > lease.wakes
             told.append((lease, *history.signals))

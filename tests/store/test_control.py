@@ -183,9 +183,9 @@ async def test_the_worker_hastens_the_undo_when_it_has_stopped(ledger: Ledger) -
     await define(ledger, TYPE, on_cancel="test.undo.v1")
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is True
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch, "w1")) is True
     assert len(await claim(ledger, offer("test.undo.v1"))) == 1
-    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is False
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch, "w1")) is False
 
 
 async def test_a_stale_worker_does_not_hasten(ledger: Ledger) -> None:
@@ -194,7 +194,7 @@ async def test_a_stale_worker_does_not_hasten(ledger: Ledger) -> None:
     await settle(ledger, released(lease))
     await claim(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch)) is False
+    assert await ledger.run(leases.hasten_undo(lease.id, lease.epoch, "w1")) is False
 
 
 async def test_a_run_without_definition_needs_no_undo(ledger: Ledger, raw: Raw) -> None:

@@ -46,11 +46,11 @@ ENDINGS = [succeeded, failed, retried, released, overran]
 
 
 async def reclaimed(ledger: Ledger, raw: Raw) -> tuple[Lease, Lease]:
-    """A run whose first worker froze; the second one has it now."""
+    """A run whose worker froze and lost it, and has it again now: only the epoch tells the two leases apart."""
     stale = await leased(ledger)
     raw.age(stale.id, 60, "lease_until")
     await sweep(ledger)
-    (current,) = await claim(ledger, worker="w2", suspects=True)
+    (current,) = await claim(ledger, suspects=True)
     return stale, current
 
 
@@ -69,10 +69,10 @@ async def test_a_late_worker_cannot_settle_a_reclaimed_run(
 async def test_a_late_worker_cannot_renew_a_reclaimed_run(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
     before = raw.row(stale.id)
-    (news,) = await ledger.run(leases.renew([(stale.id, stale.epoch, 500.0)]))
+    (news,) = await ledger.run(leases.renew([(stale.id, stale.epoch, 500.0)], "w1"))
     assert not news.owned
     assert raw.row(stale.id) == before
-    (news,) = await ledger.run(leases.renew([(current.id, current.epoch, 500.0)]))
+    (news,) = await ledger.run(leases.renew([(current.id, current.epoch, 500.0)], "w1"))
     assert news.owned
     assert raw.row(stale.id)["lease_until"] > before["lease_until"]
 
@@ -80,10 +80,10 @@ async def test_a_late_worker_cannot_renew_a_reclaimed_run(ledger: Ledger, raw: R
 async def test_a_late_worker_cannot_heartbeat_a_reclaimed_run(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
     before, story = raw.row(stale.id), raw.events(stale.id)
-    assert await ledger.run(leases.heartbeat(stale.id, stale.epoch, 500.0)) is False
+    assert await ledger.run(leases.heartbeat(stale.id, stale.epoch, "w1", 500.0)) is False
     assert raw.row(stale.id) == before
     assert raw.events(stale.id) == story
-    assert await ledger.run(leases.heartbeat(current.id, current.epoch, 500.0)) is True
+    assert await ledger.run(leases.heartbeat(current.id, current.epoch, "w1", 500.0)) is True
     assert raw.events(stale.id) == [*story, "heartbeat"]
 
 
@@ -94,7 +94,7 @@ async def test_one_batch_may_hold_a_stale_and_a_current_entry_of_one_run(ledger:
     assert outcomes == [Outcome.LOST, Outcome.DONE]
     assert raw.row(stale.id)["status"] == "succeeded"
     assert raw.events(stale.id)[-2:] == ["started", "succeeded"]
-    news = await ledger.run(leases.check_leases([(stale.id, stale.epoch), (current.id, current.epoch)]))
+    news = await ledger.run(leases.check_leases([(stale.id, stale.epoch), (current.id, current.epoch)], "w1"))
     assert [one.epoch for one in news] == [stale.epoch, current.epoch]
 
 
@@ -112,7 +112,7 @@ async def test_successes_in_one_batch_learn_which_of_them_were_lost(ledger: Ledg
     cancelled, *good = [await leased(ledger) for _ in range(3)]
     await ledger.run(runs.cancel([cancelled.id]))
     endings = [succeeded(one) for one in (good[0], stale, cancelled, good[1])]
-    outcomes = await ledger.run(leases.settle(endings, fused=ledger.has_lateral))
+    outcomes = await ledger.run(leases.settle(endings, "w1", fused=ledger.has_lateral))
     assert outcomes == [Outcome.DONE, Outcome.LOST, Outcome.LOST, Outcome.DONE]
     assert [raw.row(one.id)["status"] for one in (*good, current, cancelled)] == [
         "succeeded", "succeeded", "leased", "cancelled",
@@ -129,7 +129,7 @@ async def test_a_cancelled_run_is_not_overwritten(ledger: Ledger, raw: Raw) -> N
 
 async def test_an_unknown_run_is_lost(ledger: Ledger) -> None:
     assert await settle(ledger, succeeded(stub(new().id))) == [Outcome.LOST]
-    (news,) = await ledger.run(leases.renew([(new().id, 1, 30.0)]))
+    (news,) = await ledger.run(leases.renew([(new().id, 1, 30.0)], "w1"))
     assert not news.owned
 
 
@@ -143,7 +143,7 @@ async def test_settling_twice_lands_once(ledger: Ledger, raw: Raw) -> None:
 async def test_ends_of_runs_whose_rows_have_moved_land_beside_those_that_have_not(ledger: Ledger, raw: Raw) -> None:
     """A renewal writes the row anew, elsewhere; another worker took the third; the fourth is still where it was."""
     mine = [await leased(ledger) for _ in range(4)]
-    await ledger.run(leases.heartbeat(mine[1].id, 1, 500.0))
+    await ledger.run(leases.heartbeat(mine[1].id, 1, "w1", 500.0))
     await settle(ledger, released(mine[2]))
     await claim(ledger, offer(), limit=1, worker="w2")
     outcomes = await settle(ledger, *(succeeded(lease) for lease in mine))
@@ -156,9 +156,9 @@ async def test_ends_of_runs_whose_rows_have_moved_land_beside_those_that_have_no
 
 async def test_a_renewal_never_shortens_a_lease(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
-    await ledger.run(leases.heartbeat(lease.id, 1, 500.0))
+    await ledger.run(leases.heartbeat(lease.id, 1, "w1", 500.0))
     until_then = raw.row(lease.id)["lease_until"]
-    await ledger.run(leases.renew([(lease.id, 1, 5.0)]))
+    await ledger.run(leases.renew([(lease.id, 1, 5.0)], "w1"))
     assert raw.row(lease.id)["lease_until"] == until_then
 
 
@@ -167,7 +167,7 @@ async def test_a_renewal_tells_of_holds_and_wakes(ledger: Ledger) -> None:
     await ledger.run(runs.hold([lease.id]))
     child = await leased(ledger, type="test.child.v1", parent_id=lease.id)
     await settle(ledger, succeeded(child))
-    (news,) = await ledger.run(leases.renew([(lease.id, 1, 30.0)]))
+    (news,) = await ledger.run(leases.renew([(lease.id, 1, 30.0)], "w1"))
     assert (news.owned, news.held, news.wakes) == (True, True, 1)
 
 
@@ -183,7 +183,7 @@ async def test_a_repeated_flush_that_had_landed_is_done(
     lease = await leased(ledger, parent_id=parent)
     assert await settle(ledger, ending(lease)) == [Outcome.DONE]
     before, story = raw.row(lease.id), raw.events(lease.id)
-    assert await ledger.run(repeated(leases.settle([ending(lease)]))) == [Outcome.DONE]
+    assert await ledger.run(repeated(leases.settle([ending(lease)], "w1"))) == [Outcome.DONE]
     assert raw.row(lease.id) == before
     assert raw.events(lease.id) == story
 
@@ -193,28 +193,28 @@ async def test_a_repeated_flush_that_had_not_landed_lands(
     ledger: Ledger, raw: Raw, ending: Callable[[Any], Ending]
 ) -> None:
     lease = await leased(ledger)
-    assert await ledger.run(repeated(leases.settle([ending(lease)]))) == [Outcome.DONE]
+    assert await ledger.run(repeated(leases.settle([ending(lease)], "w1"))) == [Outcome.DONE]
     assert raw.row(lease.id)["status"] == ending(lease).status
 
 
 async def test_a_repeated_flush_is_lost_when_somebody_else_ended_the_run(ledger: Ledger) -> None:
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(repeated(leases.settle([succeeded(lease)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(lease)], "w1"))) == [Outcome.LOST]
 
 
 async def test_a_repeated_flush_is_lost_when_the_run_was_reclaimed(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
-    assert await ledger.run(repeated(leases.settle([succeeded(stale)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(stale)], "w1"))) == [Outcome.LOST]
     await settle(ledger, succeeded(current))
-    assert await ledger.run(repeated(leases.settle([succeeded(stale)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(stale)], "w1"))) == [Outcome.LOST]
 
 
 async def test_a_repeated_success_is_lost_when_the_run_was_swept(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     raw.age(lease.id, 60, "lease_until")
     await sweep(ledger)
-    assert await ledger.run(repeated(leases.settle([succeeded(lease)]))) == [Outcome.LOST]
+    assert await ledger.run(repeated(leases.settle([succeeded(lease)], "w1"))) == [Outcome.LOST]
 
 
 # The statement that was already under way (PostgreSQL; SQLite has one writer at a time)
@@ -265,7 +265,7 @@ async def test_an_insert_that_only_joins_the_run_lands_after_a_newer_epoch(
 
     raw.age(stale.id, 60, "lease_until")
     await sweep(ledger)
-    (current,) = await claim(ledger, worker="w2", suspects=True)
+    (current,) = await claim(ledger, suspects=True)
     assert current.epoch == 2
     blocker.rollback()
 
@@ -275,7 +275,7 @@ async def test_an_insert_that_only_joins_the_run_lands_after_a_newer_epoch(
 
 
 WRITES: dict[str, Callable[[Ledger, Lease], Awaitable[Any]]] = {
-    "heartbeat": lambda ledger, lease: ledger.run(leases.heartbeat(lease.id, lease.epoch, 30.0)),
+    "heartbeat": lambda ledger, lease: ledger.run(leases.heartbeat(lease.id, lease.epoch, "w1", 30.0)),
     "settle": lambda ledger, lease: settle(ledger, succeeded(lease)),
     "settle a family": lambda ledger, lease: settle(ledger, succeeded(stub(lease.id, 1, parent_id=new().id))),
 }
@@ -288,7 +288,7 @@ async def test_our_writes_wait_for_the_row_look_again_and_are_refused(
     ledger, raw, _ = pg
     stale = await leased(ledger)
     blocker.execute(
-        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1, leased_by = 'w2' WHERE id = %s",
+        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1 WHERE id = %s",
         [stale.id],
     )
     task = asyncio.ensure_future(WRITES[write](ledger, stale))
@@ -300,7 +300,7 @@ async def test_our_writes_wait_for_the_row_look_again_and_are_refused(
     assert await task in (False, [Outcome.LOST])
     assert raw.events(stale.id) == ["created", "leased"]
     run = await get(ledger, stale.id)
-    assert (run.status, run.lease_epoch, run.leased_by) == (Status.LEASED, 2, "w2")
+    assert (run.status, run.lease_epoch, run.leased_by) == (Status.LEASED, 2, "w1")
 
 
 async def test_a_renewal_does_not_wait_behind_a_flush(pg: Any, blocker: psycopg.Connection[Any]) -> None:
@@ -308,7 +308,7 @@ async def test_a_renewal_does_not_wait_behind_a_flush(pg: Any, blocker: psycopg.
     ledger, _, _ = pg
     lease = await leased(ledger)
     blocker.execute("SELECT 1 FROM workflow.workflow_run WHERE id = %s FOR UPDATE", [lease.id])
-    (news,) = await asyncio.wait_for(ledger.run(leases.renew([(lease.id, 1, 30.0)])), 5)
+    (news,) = await asyncio.wait_for(ledger.run(leases.renew([(lease.id, 1, 30.0)], "w1")), 5)
     assert news.owned
 
 

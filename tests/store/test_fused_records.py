@@ -27,7 +27,7 @@ async def pg(postgres_url: str) -> AsyncIterator[tuple[Ledger, Raw]]:
 
 
 async def fused(ledger: Ledger, *records: Record) -> list[Outcome]:
-    operation = steps.flush(list(records), fused=True)
+    operation = steps.flush(list(records), "w1", fused=True)
     assert operation.name in {"_record_fenced", "_record_results"}
     return await ledger.run(operation)
 
@@ -118,7 +118,7 @@ async def test_a_record_that_waited_for_a_newer_epoch_is_lost(pg: tuple[Ledger, 
             "UPDATE workflow.workflow_run SET lease_epoch = lease_epoch + 1, version = version + 1 WHERE id = %s",
             [lease.id],
         )
-        operation: Any = steps.flush([record(lease, "late#0")], fused=True)
+        operation: Any = steps.flush([record(lease, "late#0")], "w1", fused=True)
         operation.impatient = False
         task = await held_up(raw, other, ledger.run(operation))
         other.commit()
@@ -132,4 +132,4 @@ async def test_records_that_leave_more_than_their_row_take_the_long_road(
 ) -> None:
     ledger, _ = pg
     lease = await leased(ledger)
-    assert steps.flush([record(lease, "a#0", **extra)], fused=True).name == "_flush"
+    assert steps.flush([record(lease, "a#0", **extra)], "w1", fused=True).name == "_flush"

@@ -57,10 +57,10 @@ async def test_a_run_that_ends_alone_is_told_with_its_commit_and_only_if_it_was_
     lease = await leased(ledger)
     with psycopg.connect(postgres_url, autocommit=True) as listener:
         listener.execute("LISTEN simpleworkflow_workflow")
-        ended = leases.settle([succeeded(lease)], fused=True, telling=True)
+        ended = leases.settle([succeeded(lease)], "w1", fused=True, telling=True)
         assert await ledger.run(ended) == [Outcome.DONE]
         assert heard(listener) == ["finished"]
-        late = leases.settle([succeeded(lease._replace(epoch=7))], fused=True, telling=True)
+        late = leases.settle([succeeded(lease._replace(epoch=7))], "w1", fused=True, telling=True)
         assert await ledger.run(late) == [Outcome.LOST]
         assert heard(listener) == []
     await ledger.close()

@@ -169,7 +169,7 @@ async def step(ledger: Ledger, raw: Raw, run_id: UUID, dice: random.Random) -> N
         lambda: ledger.run(runs.hold([run_id])),
         lambda: ledger.run(runs.resume([run_id])),
         lambda: ledger.run(runs.revive([run_id])),
-        lambda: ledger.run(leases.heartbeat(run_id, row["lease_epoch"], 30.0)),
+        lambda: ledger.run(leases.heartbeat(run_id, row["lease_epoch"], "w1", 30.0)),
         lambda: sweep(ledger, "w1"),
         lambda: ledger.run(leases.expire(limit=10)),
     ]

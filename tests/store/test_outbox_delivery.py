@@ -77,7 +77,7 @@ async def test_a_dispatcher_that_lost_its_lanes_marks_nothing(ledger: Ledger, ra
         assert await mark(ledger, mine, **marks) == {lane_of(run_id)}
     assert statuses(raw, run_id) == ["waiting", "waiting"]
     assert numbers(await offered(ledger), run_id) == [1, 2]
-    assert await mark(ledger, yours, published=frozen) == set()
+    assert await mark(ledger, yours, me=YOU, published=frozen) == set()
 
 
 async def test_marks_of_lanes_that_are_still_ours_land_beside_lost_ones(ledger: Ledger, raw: Raw) -> None:

@@ -298,8 +298,8 @@ async def whole_life(ledger: Ledger) -> list[str]:
     assert await create(ledger, idempotency_key="k") == [run_id]
     assert await lanes(ledger)
     (lease,) = await claim(ledger)
-    assert await ledger.run(leases.heartbeat(run_id, 1, 30.0))
-    assert (await ledger.run(leases.renew([(run_id, 1, 30.0)])))[0].owned
+    assert await ledger.run(leases.heartbeat(run_id, 1, "w1", 30.0))
+    assert (await ledger.run(leases.renew([(run_id, 1, 30.0)], "w1")))[0].owned
     assert await ledger.run(leases.leased_by("w1")) == [(run_id, 1)]
     assert await ledger.run(leases.lease_holders()) == ["w1"]
     child = await leased(ledger, "test.child.v1", parent_id=run_id)
@@ -317,7 +317,7 @@ async def whole_life(ledger: Ledger) -> list[str]:
     assert [run.id for run in await ledger.run(runs.finished_among([run_id]))] == [run_id]
     await ledger.run(runs.revive([run_id]))
     await ledger.run(runs.cancel([run_id]))
-    assert not await ledger.run(leases.hasten_undo(run_id, 1))
+    assert not await ledger.run(leases.hasten_undo(run_id, 1, "w1"))
     await ledger.run(runs.delete([run_id]))
     assert len(await claim(ledger, offer("test.dead.v1"), offer("test.undo.v1"))) == 2
     assert await ledger.run(workers.definitions(["test.work.v1"]))

@@ -92,7 +92,7 @@ async def test_a_signal_to_a_leased_run_is_seen_by_its_worker(ledger: Ledger, ra
         before["run_at"],
         before["lease_until"],
     )
-    (news,) = await ledger.run(leases.check_leases([(lease.id, lease.epoch)]))
+    (news,) = await ledger.run(leases.check_leases([(lease.id, lease.epoch)], "w1"))
     assert (news.owned, news.wakes) == (True, 1)
     assert len(await unread(ledger, lease.id)) == 1
 
@@ -104,7 +104,7 @@ async def test_a_signal_between_reading_and_pausing_refuses_the_pause(ledger: Le
     before = raw.everything()
     assert await flush(ledger, paused(lease, awaited(lease))) == [WOKEN]
     assert raw.everything() == before
-    state, again = await ledger.run(steps.reload(lease.id, lease.epoch))
+    state, again = await ledger.run(steps.reload(lease.id, lease.epoch, "w1"))
     wakes = state.wakes
     assert (wakes, len(again.signals)) == (1, 1)
     assert await flush(ledger, consuming(lease, again.signals[0]), paused(lease, wakes=wakes)) == [DONE, DONE]
@@ -112,7 +112,7 @@ async def test_a_signal_between_reading_and_pausing_refuses_the_pause(ledger: Le
 
 def test_the_counter_is_read_no_later_than_the_history_that_it_guards() -> None:
     asked = []
-    steps_of_it = steps.reload(new().id, 1).steps()
+    steps_of_it = steps.reload(new().id, 1, "w1").steps()
     wanted: Any = next(steps_of_it)
     while True:
         asked.append(wanted.name)
@@ -415,7 +415,7 @@ async def serve(ledger: Ledger, run_id: UUID, number: int) -> list[int]:
                 if outcome == [DONE]:
                     break
                 assert outcome == [WOKEN]
-                state, known = await ledger.run(steps.reload(run_id, lease.epoch))
+                state, known = await ledger.run(steps.reload(run_id, lease.epoch, "w1"))
                 wakes = state.wakes
         await asyncio.sleep(0)
     return read
@@ -451,7 +451,7 @@ async def test_a_signal_behind_a_finish_is_refused_or_accepted_as_the_finish_goe
 ) -> None:
     ledger, raw = pg
     lease = await leased(ledger)
-    assert await run_on(other, ledger.url, leases.settle([succeeded(lease)])) == [DONE]
+    assert await run_on(other, ledger.url, leases.settle([succeeded(lease)], "w1")) == [DONE]
     task = await held_up(raw, other, tell(ledger, lease.id))
     if commits:
         other.commit()
@@ -507,7 +507,7 @@ async def test_a_signal_behind_a_pause_wakes_the_paused_run(
     lease = await leased(ledger)
     if held:
         await ledger.run(runs.hold([lease.id]))
-    assert await run_on(other, ledger.url, steps.flush([paused(lease, awaited(lease))])) == [DONE]
+    assert await run_on(other, ledger.url, steps.flush([paused(lease, awaited(lease))], "w1")) == [DONE]
     task = await held_up(raw, other, tell(ledger, lease.id))
     other.commit()
     signal_id = await task
@@ -537,7 +537,7 @@ async def test_a_consumption_that_waited_for_a_newer_epoch_consumes_nothing(
     await tell(ledger, lease.id)
     (signal,) = await unread(ledger, lease.id)
     other.execute(
-        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1, leased_by = 'w2' WHERE id = %s",
+        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1 WHERE id = %s",
         [lease.id],
     )
     task = await held_up(raw, other, flush(ledger, consuming(lease, signal)))

@@ -71,7 +71,7 @@ async def crashed_once(ledger: Ledger, raw: Raw) -> Lease:
     first = await leased(ledger)
     raw.age(first.id, 60, "lease_until")
     await sweep(ledger)
-    (second,) = await claim(ledger, worker="w2", suspects=True)
+    (second,) = await claim(ledger, suspects=True)
     assert (second.id, second.crashes) == (first.id, 1)
     return second
 
@@ -387,7 +387,7 @@ async def test_a_wake_between_reading_and_pausing_refuses_the_pause(ledger: Ledg
     pause = paused(parent, waiting(parent), due_in=60)
     assert await flush(ledger, pause) == [WOKEN]
     assert raw.everything() == before, "it is still leased; nothing was written"
-    (news,) = await ledger.run(leases.check_leases([(parent.id, parent.epoch)]))
+    (news,) = await ledger.run(leases.check_leases([(parent.id, parent.epoch)], "w1"))
     assert (news.owned, news.wakes) == (True, 1)
     assert await flush(ledger, paused(parent, waiting(parent), wakes=news.wakes)) == [DONE]
 
@@ -724,7 +724,7 @@ async def test_an_entry_waits_for_the_row_looks_again_and_is_refused(
     stale = await leased(ledger)
     neighbour = await leased(ledger)
     other.execute(
-        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1, leased_by = 'w2' WHERE id = %s",
+        "UPDATE workflow.workflow_run SET lease_epoch = 2, version = version + 1 WHERE id = %s",
         [stale.id],
     )
     task = await held_up(raw, other, flush(ledger, record(neighbour), ENTRIES[entry](stale)))
@@ -735,7 +735,7 @@ async def test_an_entry_waits_for_the_row_looks_again_and_is_refused(
     assert raw.rows("type = ?", CHILD) == []
     assert raw.events(stale.id) == ["created", "leased"]
     run = await get(ledger, stale.id)
-    assert (run.status, run.lease_epoch, run.leased_by) == (Status.LEASED, 2, "w2")
+    assert (run.status, run.lease_epoch, run.leased_by) == (Status.LEASED, 2, "w1")
 
 
 async def test_no_newer_epoch_can_come_while_a_checkpoint_is_under_way(
@@ -794,7 +794,7 @@ async def test_a_parent_cancelled_second_takes_its_new_child_along(
 ) -> None:
     ledger, raw = pg
     parent = await leased(ledger)
-    assert await run_on(other, ledger.url, steps.flush([starting(parent)])) == [DONE]
+    assert await run_on(other, ledger.url, steps.flush([starting(parent)], "w1")) == [DONE]
     task = await held_up(raw, other, ledger.run(runs.cancel([parent.id])))
     other.commit()
     (answer,) = await task
@@ -810,7 +810,7 @@ async def test_a_child_that_ends_while_its_parent_pauses_wakes_it(
     ledger, raw = pg
     parent = await leased(ledger)
     child = await leased(ledger, CHILD, parent_id=parent.id)
-    assert await run_on(other, ledger.url, steps.flush([paused(parent)])) == [DONE]
+    assert await run_on(other, ledger.url, steps.flush([paused(parent)], "w1")) == [DONE]
     task = await held_up(raw, other, settle(ledger, succeeded(child)))
     other.commit()
     assert await task == [DONE]
@@ -823,7 +823,7 @@ async def test_a_pause_that_waits_for_the_end_of_a_child_is_woken(
     ledger, raw = pg
     parent = await leased(ledger)
     child = await leased(ledger, CHILD, parent_id=parent.id)
-    assert await run_on(other, ledger.url, leases.settle([succeeded(child)])) == [DONE]
+    assert await run_on(other, ledger.url, leases.settle([succeeded(child)], "w1")) == [DONE]
     task = await held_up(raw, other, flush(ledger, paused(parent, waiting(parent))))
     other.commit()
     assert await task == [WOKEN]

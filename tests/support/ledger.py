@@ -147,6 +147,8 @@ async def claim(
     ledger: Ledger, *offers: leases.Offer, limit: int = 100, worker: str = "w1", **rest: Any
 ) -> list[Lease]:
     wanted = offers or (offer(),)
+    if rest.pop("suspects", False):
+        rest["crashes"] = leases.EVER
     rest.setdefault("lane_by_lane", not ledger.has_lateral)
     return await ledger.run(leases.claim(wanted, limit, worker, **rest))
 
@@ -158,8 +160,8 @@ async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
     return next(lease for lease in taken if lease.id == run_id)
 
 
-async def settle(ledger: Ledger, *endings: Ending) -> list[Outcome]:
-    return await ledger.run(leases.settle(endings))
+async def settle(ledger: Ledger, *endings: Ending, worker: str = "w1") -> list[Outcome]:
+    return await ledger.run(leases.settle(endings, worker))
 
 
 async def get(ledger: Ledger, run_id: UUID) -> Run:
@@ -220,8 +222,8 @@ def overran(lease: Any) -> Ending:
     return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
 
 
-async def flush(ledger: Ledger, *entries: steps.Entry) -> list[Outcome]:
-    return await ledger.run(steps.flush(entries))
+async def flush(ledger: Ledger, *entries: steps.Entry, worker: str = "w1") -> list[Outcome]:
+    return await ledger.run(steps.flush(entries, worker))
 
 
 def record(lease: Any, step_id: str = "charge#1", **rest: Any) -> Record:

@@ -64,6 +64,7 @@ async def mark(
     ledger: Ledger,
     epochs: dict[str, int],
     *,
+    me: str = "me",
     published: Sequence[Offered] = (),
     refused: Sequence[Offered] = (),
     dead: Sequence[Offered] = (),
@@ -83,7 +84,7 @@ async def mark(
         of(event.lane).refused.append(Refused(event.id, Delivery.DEAD, event.attempt + 1, None, "no"))
     for row, lane in behind:
         of(lane).behind.append(row)
-    return await ledger.run(outbox.mark({lane: epochs[lane] for lane in marks}, marks))
+    return await ledger.run(outbox.mark(me, {lane: epochs[lane] for lane in marks}, marks))
 
 
 async def kill_event(ledger: Ledger, epochs: dict[str, int], run_id: UUID) -> None:

@@ -73,7 +73,7 @@ async def test_an_entry_that_met_a_locked_row_is_not_overtaken_by_the_next_of_it
     neighbour = await leased(ledger)
     met = count_refusals(ledger, monkeypatch)
     hinter = Hinter(ledger)
-    journal = Journal(ledger, hinter, capacity=100)
+    journal = Journal(ledger, hinter, "w1", capacity=100)
     raw = Raw(postgres_url)
     with psycopg.connect(postgres_url) as stranger:
         stranger.execute(LOCK, (lease.id,))
@@ -99,7 +99,7 @@ async def test_a_pause_written_during_a_try_stays_behind_it_though_the_row_is_le
     """The worst moment: the entry has just been refused, the next one of its run stands ready, and the way is free."""
     lease = await leased(ledger)
     hinter = Hinter(ledger)
-    journal = Journal(ledger, hinter, capacity=100)
+    journal = Journal(ledger, hinter, "w1", capacity=100)
     raw = Raw(postgres_url)
     with psycopg.connect(postgres_url) as stranger:
         met = count_refusals(ledger, monkeypatch, lambda count: stranger.rollback() if count == let_go_at else None)
@@ -123,7 +123,7 @@ async def test_many_entries_behind_a_locked_row_land_in_their_order_and_hold_up_
     lease, neighbour = await leased(ledger), await leased(ledger)
     met = count_refusals(ledger, monkeypatch)
     hinter = Hinter(ledger)
-    journal = Journal(ledger, hinter, capacity=100)
+    journal = Journal(ledger, hinter, "w1", capacity=100)
     raw = Raw(postgres_url)
     names = [f"step#{number}" for number in range(8)]
     with psycopg.connect(postgres_url) as stranger:

@@ -209,13 +209,33 @@ async def test_a_held_run_is_handed_back_unburned_and_goes_on_when_resumed(app: 
     assert trail == ["created", "leased", "held", "started", "released", "resumed", "leased", "started", "succeeded"]
 
 
-async def crashed(app: swf.App, handles: list[swf.RunHandle[Any]]) -> None:
-    """Lease the runs as a process that is gone: the first look around makes suspects of them."""
+async def crashed(app: swf.App, handles: list[swf.RunHandle[Any]], *, twice: bool = False) -> None:
+    """Lease the runs as a process that is gone: the first look around finds that. Twice makes suspects of them."""
     gone = f"gone@{host_token()}.4194300.1.ab"
     offer = leases.Offer((await handles[0].get()).type, 100, 3, 60_000_000, None)
     one_by_one = not app._engine.ledger.has_lateral
     taken = await app._engine.run(leases.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
     assert {lease.id for lease in taken} == {handle.id for handle in handles}
+    if twice:
+        await app._engine.run(leases.crash([gone], limit=10, chance=0))
+        again = leases.claim([offer], len(handles), gone, crashes=leases.ONCE, lane_by_lane=one_by_one)
+        assert len(await app._engine.run(again)) == len(handles)
+
+
+async def test_runs_whose_process_ended_once_go_on_together(app: swf.App) -> None:
+    """Most of them were there by chance: nobody waits for another one to prove itself."""
+    gauge = Gauge()
+
+    @app.workflow("t.once.v1")
+    async def once(ctx: swf.Context, number: int) -> None:
+        await gauge.visit("once")
+
+    handles = await app.trigger_many(once, range(8))
+    await crashed(app, handles)
+    async with app.worker():
+        await eventually(lambda: gauge.now["once"] == 8, "all of them run")
+        gauge.gate.set()
+        await settled(handles)
 
 
 async def test_suspects_run_one_at_a_time(app: swf.App) -> None:
@@ -226,7 +246,7 @@ async def test_suspects_run_one_at_a_time(app: swf.App) -> None:
         await gauge.visit("suspect")
 
     handles = await app.trigger_many(suspect, range(4))
-    await crashed(app, handles)
+    await crashed(app, handles, twice=True)
     async with app.worker():
         await eventually(lambda: gauge.now["suspect"] == 1, "one suspect runs")
         fresh = await app.trigger_many(suspect, range(3))
@@ -234,7 +254,7 @@ async def test_suspects_run_one_at_a_time(app: swf.App) -> None:
         assert sum([(await h.get()).status == "leased" for h in handles]) == 1
         gauge.gate.set()
         await settled([*handles, *fresh])
-    assert {(await handle.get()).crashes for handle in handles} == {1}
+    assert {(await handle.get()).crashes for handle in handles} == {2}
 
 
 async def test_a_suspect_does_not_starve_behind_a_backlog(app: swf.App) -> None:
@@ -265,7 +285,7 @@ async def test_a_suspect_that_lives_long_enough_is_trusted(url: str) -> None:
         await gauge.visit("suspect")
 
     handles = await app.trigger_many(suspect, range(3))
-    await crashed(app, handles)
+    await crashed(app, handles, twice=True)
     async with app.worker():
         await eventually(lambda: gauge.now["suspect"] == 3, "each got its turn while the others still run")
         gauge.gate.set()

@@ -31,7 +31,7 @@ class MadeUp:
     def routed(self) -> list[Any]:
         return []
 
-    async def claim_suspect(self, *_: object) -> list[Any]:
+    async def claim_crashed(self, *_: object, **__: object) -> list[Any]:
         self.asked += 1
         if self._fails:
             raise StoreUnavailable("away")
@@ -62,7 +62,7 @@ class Room:
 
 def intake_of(claimer: MadeUp, free: int) -> Intake:
     rest: dict[str, Any] = {"journal": SimpleNamespace(room=5_000), "holdings": Holdings()}
-    return Intake(None, claimer, RESTFUL, slots=Room(free), start=None, give_back=None, **rest)  # type: ignore[arg-type]
+    return Intake(None, claimer, RESTFUL, slots=Room(free), start=None, give_back=None, lose=None, **rest)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from ..clock import new_id
 from ..model.errors import AlreadyFinished, RunNotFound
 from ..model.names import check_type
 from ..model.payload import encode
-from ..model.records import Run
+from ..model.records import Definition, Run
 from ..model.states import Status
 from ..runtime.branches import check_name
 from ..runtime.hints import Hint
@@ -24,7 +25,8 @@ from .request import RunId, reason_text, run_uuid
 class Control(Outbox):
     async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        run = await self._control(runs.cancel([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+        operation = runs.cancel([run_uuid(run_id)], reason_text(reason), self._undone())
+        run = await self._control(operation, run_id, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
             raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be cancelled")
         return run
@@ -71,7 +73,20 @@ class Control(Outbox):
 
     async def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        return await self._control(runs.delete([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+        operation = runs.delete([run_uuid(run_id)], reason_text(reason), self._undone())
+        return await self._control(operation, run_id, Hint.CONTROL)
+
+    def _definitions(self) -> Sequence[Definition]:
+        """What is known here of workflows."""
+        return ()
+
+    def _known(self, name: str) -> Sequence[Definition]:
+        return [one for one in self._definitions() if one.name == name]
+
+    def _undone(self) -> Sequence[Definition]:
+        """Those with an on_cancel: the database starts the undo run, and may not have heard of any worker's yet. Those
+        of children count too; a cancel takes them along."""
+        return [one for one in self._definitions() if one.on_cancel is not None]
 
     async def _control(self, operation: Operation[list[Controlled]], run_id: RunId, hint: Hint) -> Run:
         engine = self._engine
@@ -86,8 +101,8 @@ class Control(Outbox):
 
     async def define(self, name: str, *, description: str | None = None) -> None:
         """Make a type known before any worker serves it, so that require="definition" is met. Asking twice is fine."""
-        await self._engine.run(workers.create_definition(check_type(name), description))
+        await self._engine.run(workers.create_definition(check_type(name), description, self._known(name)))
 
     async def enable(self, name: str, is_enabled: bool = True) -> None:
         """Allow or refuse triggers and claims of a type; runs that are under way go on."""
-        await self._engine.run(workers.enable(check_type(name), is_enabled))
+        await self._engine.run(workers.enable(check_type(name), is_enabled, self._known(name)))

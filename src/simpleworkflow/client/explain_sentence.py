@@ -219,7 +219,8 @@ def _queue(run: Facts, picture: Picture) -> str:
     before = times(run.before, "due run", "due runs")
     if reason is Reason.SUSPECT:
         queue = f", behind {before} like it" if run.before else ""
-        return f", where such suspects run one at a time{queue}"
+        how = "run one at a time" if run.crashes > 1 else "go first"
+        return f", where such suspects {how}{queue}"
     return f", behind {before} of its type" if reason is Reason.DUE and run.before else ""
 
 

@@ -23,6 +23,7 @@ When you add a move: add its row here, its statement in store/sql, its performer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -132,7 +133,9 @@ class Record:
     attempt: int = 0
     elapsed: float = 0.0
     due_in: float | None = None
-    """Seconds from the commit until it is due; None: only an event ends the wait."""
+    """Seconds until it is due; None: only an event ends the wait."""
+    left: Callable[[], float | None] | None = None
+    """The same, asked anew whenever it is sent: an entry may wait for the database for long."""
     input: str | None = None
     output: str | None = None
     error: str | None = None
@@ -183,7 +186,7 @@ class Result(Record):
 
     __slots__ = ()
 
-    kind, status, attempt, due_in, error = _STEP, _STEP_DONE, 0, None, None
+    kind, status, attempt, due_in, left, error = _STEP, _STEP_DONE, 0, None, None, None
     signal_id, child, emits, told, cancels, also, clears_suspicion = None, None, None, None, (), (), False
 
     def __init__(self, run_id: UUID, epoch: int, step_id: str, elapsed: float, input: str | None, output: str) -> None:
@@ -195,7 +198,7 @@ class Result(Record):
         self.output = output
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Pause:
     """The run gives up its slot until `due_in` seconds from now, or until something wakes it (None)."""
 
@@ -207,6 +210,8 @@ class Pause:
     elapsed: float
     waits: tuple[Record, ...] = ()
     """Those that are not on record yet."""
+    left: Callable[[], float | None] | None = None
+    """What `due_in` is when it is sent."""
     awaited: tuple[str, ...] = ()
     """All that it waits for: what is on record as open may have been given up by the code."""
 
@@ -241,7 +246,7 @@ def remember(lease: Any, step_id: str, attempt: int, elapsed: float, input: str 
     """The usual record: a step has come to its end."""
     if not attempt and not lease.crashes:
         return Result(lease.id, lease.epoch, step_id, elapsed, input, output)
-    record = Record(lease.id, lease.epoch, step_id, _STEP, _STEP_DONE, attempt, elapsed, None, input, output)
+    record = Record(lease.id, lease.epoch, step_id, _STEP, _STEP_DONE, attempt, elapsed, None, None, input, output)
     record.clears_suspicion = lease.crashes > 0
     return record
 

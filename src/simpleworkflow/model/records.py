@@ -129,8 +129,8 @@ class Lease(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """Its last execution took the process down: run it alone until it has proved itself."""
-        return self.crashes > 0
+        """Its process ended twice in a row: run it apart from others like it until it has proved itself."""
+        return self.crashes > 1
 
 
 @dataclass(frozen=True, slots=True)

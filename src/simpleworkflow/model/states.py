@@ -112,7 +112,7 @@ class Reason(StrEnum):
     DISABLED = "disabled"
     NO_WORKER = "no_worker"
     SUSPECT = "suspect"
-    """Due after crashes: workers execute such runs one at a time."""
+    """Due after crashes: workers take such runs first, and from the second crash on one at a time."""
     OUTRANKED = "outranked"
     """Due, but more urgent runs go first."""
     DUE = "due"

@@ -48,9 +48,12 @@ Flush = Callable[[list[Entry], bool], Awaitable[list[Outcome]]]
 
 
 class Journal:
-    def __init__(self, ledger: Ledger, hinter: Hinter, *, capacity: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, hinter: Hinter, worker: str, *, capacity: int, meter: Meter | None = None
+    ) -> None:
         self._ledger = ledger
         self._hinter = hinter
+        self._worker = worker
         self._capacity = capacity
         self.on_room: Callable[[], object] = lambda: None
         """Called whenever entries have been written."""
@@ -188,7 +191,7 @@ class Journal:
         # A try that finds its work done tells nothing: what the first one did not say must be said apart.
         is_alone = kind is steps.Kind.SUCCESS and len(entries) == 1 and not repeated
         telling = is_alone and self._hinter.may_tell_now()
-        operation = steps.flush(entries, fused=sorted_by_kind, alike=sorted_by_kind, telling=telling)
+        operation = steps.flush(entries, self._worker, fused=sorted_by_kind, alike=sorted_by_kind, telling=telling)
         operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)
@@ -207,7 +210,7 @@ class Journal:
         endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
         if len(entries) > max(len(endings), 1) or not all(map(self._is_next, entries)):
             return await self._flush_each(entries)
-        operation = leases.settle_free(endings) if endings else steps.flush(entries)
+        operation = leases.settle_free(endings, self._worker) if endings else steps.flush(entries, self._worker)
         operation.repeated, operation.impatient = True, True
         try:
             outcomes = await self._ledger.run(operation)

@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -139,6 +140,10 @@ class Stage(ABC):
         return self.lease.claimed_at + timedelta(seconds=self.elapsed)
 
     def write(self, record: Record) -> asyncio.Future[Outcome]:
+        if self.reason is Stop.LOST:
+            lost: asyncio.Future[Outcome] = self._loop.create_future()
+            lost.set_result(Outcome.LOST)
+            return lost
         return self.services.write(record)
 
     async def look_up(self, run_id: UUID) -> Run | None:
@@ -238,7 +243,7 @@ class Stage(ABC):
             return
         # A row of an earlier execution tells again who waits; that is no progress which would clear a suspect.
         clears = wait.record.clears_suspicion and not wait.is_known
-        record = replace(wait.record, due_in=self.left(wait), clears_suspicion=clears)
+        record = replace(self._dated(wait, wait.record), clears_suspicion=clears)
         wait.is_told = wait.is_known = True
         self.kept[record.step_id] = record
         self.write(record).add_done_callback(self._kept)
@@ -262,6 +267,10 @@ class Stage(ABC):
     def left(self, wait: Wait) -> float | None:
         """Seconds until this wait is due; None when only an event ends it."""
         return None if wait.due is None else max(wait.due - self.clock.passed(), 0.0)
+
+    def _dated(self, wait: Wait, record: Record) -> Record:
+        """Due at the instant that was meant, however late it is written."""
+        return replace(record, due_in=self.left(wait), left=partial(self.left, wait))
 
     def look_again(self, pause: float = 0.0) -> None:
         """Something has changed: perhaps all that is left to do is wait."""
@@ -288,10 +297,13 @@ class Stage(ABC):
         assert self._suspended is not None
         wakes, waits = self._suspended
         new = [(wait, wait.record) for wait in waits if wait.record is not None and not wait.is_known]
-        records = tuple(replace(record, due_in=self.left(wait)) for wait, record in new)
-        due = soonest(self.left(wait) for wait in waits)
+        records = tuple(self._dated(wait, record) for wait, record in new)
         awaited = tuple(wait.step_id for wait in waits)
-        return Pause(self.lease.id, self.lease.epoch, wakes, due, self.elapsed, records, awaited)
+
+        def left() -> float | None:
+            return soonest(self.left(wait) for wait in waits)
+
+        return Pause(self.lease.id, self.lease.epoch, wakes, left(), self.elapsed, records, left, awaited)
 
     @abstractmethod
     def only_waits(self) -> bool:

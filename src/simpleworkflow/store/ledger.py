@@ -17,6 +17,7 @@ from ..model.errors import MissingMigration, StoreError
 from . import migrate
 from .migrate import Applied, Migration
 from .protocol import Driver, Operation
+from .timelines import Timelines
 from .url import MEMORY, DatabaseURL, parse_url
 
 T = TypeVar("T")
@@ -42,6 +43,11 @@ class Ledger:
     @property
     def has_lateral(self) -> bool:
         return self._driver.has_lateral
+
+    @property
+    def timelines(self) -> Timelines:
+        """Which history of the database is seen: a standby that takes over begins another one."""
+        return self._driver.timelines
 
     @property
     def migrates_itself(self) -> bool:

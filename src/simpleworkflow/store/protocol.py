@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from .timelines import Timelines
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
@@ -63,7 +65,7 @@ class Mode(Enum):
 class Operation(Generic[T_co]):
     """A recipe for one run through the database."""
 
-    __slots__ = ("_make", "_takes_repeated", "hopeful", "impatient", "mode", "name", "repeated")
+    __slots__ = ("_make", "_takes_repeated", "hopeful", "impatient", "mode", "name", "repeated", "takes_leases")
 
     def __init__(self, name: str, mode: Mode, make: Callable[..., Steps[T_co]], takes_repeated: bool) -> None:
         self.name = name
@@ -72,6 +74,8 @@ class Operation(Generic[T_co]):
         """Whether StoreBusy is an answer; otherwise the driver keeps trying until the deadline."""
         self.hopeful = False
         """Whether it writes without looking what is there; a key that is taken then means: once more, as repeated."""
+        self.takes_leases = False
+        """Whether it must wait while the leases of an earlier timeline have not been verified."""
         self.repeated = False
         """Whether an earlier run of the same work may have committed without our learning of it."""
         self._make = make
@@ -108,6 +112,9 @@ class Driver(Protocol):
     dialect: str
     has_lateral: bool
     """One claim statement can walk many lanes; without it they are walked one by one."""
+
+    timelines: Timelines
+    """`on_new` is called in the driver's loop when a connection shows another one, before anything else is sent."""
 
     @property
     def home(self) -> object:

@@ -2,8 +2,8 @@
 
 Never more than there are free slots: a run that waits in this process's memory could have run in another one. Lanes
 are looked up again as soon as a claim comes back short or the list is a moment old, so a new, more urgent lane is seen
-soon even under load; many lanes are walked in turns. Lanes of equal priority take turns too. Runs whose last execution
-took their process down (suspects) are taken one at a time.
+soon even under load; many lanes are walked in turns. Lanes of equal priority take turns too. Runs whose
+process ended with them once are taken like others; to which that happened again (suspects), one at a time.
 
 A claimed run leaves a dead entry at the head of its lane's index until the database cleans up. Under load a claim
 starts where the last one stopped instead of walking over them all; once a second, and whenever a claim comes back
@@ -26,7 +26,7 @@ from ..model.retry import DEFAULT_RETRY
 from ..runtime.registry import Registry, Workflow
 from ..store import Ledger
 from ..store.operations import leases
-from ..store.operations.leases import Offer
+from ..store.operations.leases import Crashes, Offer
 
 MAX_LANES = 256
 MAX_PAGES = 40
@@ -95,6 +95,9 @@ class Claimer:
             known = self._routes = _Routes(changes, routed, tuple(spans))
         return known
 
+    def shortest_lease(self) -> float:
+        return min([self._settings.lease, *(w.lease for w in self.routed() if w.lease is not None)])
+
     @property
     def only_type(self) -> str | None:
         """The type of the only lane that has work, if there is only one and no type that is served here has a cap."""
@@ -114,17 +117,7 @@ class Claimer:
         """Up to `limit` runs. `room` says how many more runs of each capped type may start."""
         if monotonic() - self._looked > self._lanes_rest or not self._lanes:
             await self._look()
-        taken: list[Lease] = []
-        left = dict(room)
-        for group in _groups(self._in_turn(self._lanes, self._served), left):
-            capped = left.get(group[0].type)
-            wanted = limit - len(taken) if capped is None else min(capped, limit - len(taken))
-            if wanted <= 0:
-                continue
-            found = await self._take(group, wanted)
-            taken += found
-            if capped is not None:
-                left[group[0].type] = capped - len(found)
+        taken = await self._claim_from(self._in_turn(self._lanes, self._served), limit, dict(room))
         if len(taken) < limit:
             self._looked = float("-inf")
         return taken
@@ -139,20 +132,42 @@ class Claimer:
             return []  # where there are no round trips to save, a look costs nothing
         self._looked = float("-inf")
         offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
-        return await self._ledger.run(leases.claim_known(offers, limit, self._worker))
+        return await self._ledger.run(leases.claim(offers, limit, self._worker))
 
-    async def claim_suspect(self, room: dict[str, int]) -> list[Lease]:
-        """One run whose last execution took its process down, within the caps."""
+    async def claim_crashed(self, limit: int, room: dict[str, int], *, suspect: bool) -> list[Lease]:
+        """Up to `limit` runs whose process ended with them once; and if a `suspect` may start, one to which it happened
+        again."""
+        taken: list[Lease] = []
         after: Lane | None = _START
-        spans = self.spans()
+        spans, left = self.spans(), dict(room)
         for _ in range(MAX_PAGES):
-            if not spans or after is None:
+            if not spans or after is None or len(taken) >= limit:
                 break
             lanes, after, _ = await self._ledger.run(leases.find_lanes(spans, after, MAX_LANES, suspects=True))
-            lanes = [lane for lane in lanes if room.get(lane.type, 1) > 0]
-            if lanes:
-                return await self._take(self._in_turn(lanes, self._served_suspects), 1, suspects=True)
-        return []
+            if not lanes:
+                continue
+            lanes = self._in_turn(lanes, self._served_suspects)
+            if suspect:
+                taken += await self._claim_from(lanes, 1, left, leases.AGAIN)
+                suspect = not taken
+            taken += await self._claim_from(lanes, limit - len(taken), left, leases.ONCE)
+        return taken
+
+    async def _claim_from(
+        self, lanes: list[Lane], limit: int, left: dict[str, int], crashes: Crashes | None = None
+    ) -> list[Lease]:
+        """From lanes in serving order; what is taken of a capped type is `left` no more."""
+        taken: list[Lease] = []
+        for group in _groups(lanes, left):
+            capped = left.get(group[0].type)
+            wanted = limit - len(taken) if capped is None else min(capped, limit - len(taken))
+            if wanted <= 0:
+                continue
+            found = await self._take(group, wanted, crashes)
+            taken += found
+            if capped is not None:
+                left[group[0].type] = capped - len(found)
+        return taken
 
     async def _look(self) -> None:
         spans, began = self.spans(), monotonic()
@@ -194,19 +209,21 @@ class Claimer:
             ordered += equals[start:] + equals[:start]
         return ordered
 
-    async def _take(self, lanes: list[Lane], limit: int, *, suspects: bool = False) -> list[Lease]:
-        offers = [self._offer(lane, None if suspects else self._lows.get(lane)) for lane in lanes]
+    async def _take(self, lanes: list[Lane], limit: int, crashes: Crashes | None = None) -> list[Lease]:
+        offers = [self._offer(lane, None if crashes else self._lows.get(lane)) for lane in lanes]
         one_by_one, began = not self._ledger.has_lateral, monotonic()
         found = await self._ledger.run(
-            leases.claim(offers, limit, self._worker, suspects=suspects, lane_by_lane=one_by_one)
+            leases.claim(offers, limit, self._worker, crashes=crashes, lane_by_lane=one_by_one)
         )
-        if not suspects and any(offer.low is None for offer in offers):
+        if crashes is not None:
+            return found
+        if any(offer.low is None for offer in offers):
             self._lows_rest = _rest(LOWS_FRESH, monotonic() - began)
         if len(found) < limit:
             self._lows.clear()
-        elif len(lanes) == 1 and not suspects:
+        elif len(lanes) == 1:
             self._lows[lanes[0]] = found[-1].run_at
-        elif not suspects:
+        else:
             self._lows.update({Lane(lease.type, lease.priority): lease.run_at for lease in found})
         return found
 

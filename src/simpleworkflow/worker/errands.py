@@ -6,14 +6,16 @@ import asyncio
 import logging
 from uuid import UUID
 
+from ..clock import monotonic
 from ..model import failure
 from ..model.moves import Ending
 from ..model.records import Lease, Run
 from ..runtime.batch import Batcher
+from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
 from ..runtime.labels import about
 from ..store import Ledger
-from ..store.operations import leases, runs
+from ..store.operations import leases, runs, steps
 from .holdings import Holdings
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -22,7 +24,9 @@ LOOK_UPS = 200
 HOLD_AGAIN = 5.0
 
 
-async def hold_refused(ledger: Ledger, holdings: Holdings, lease: Lease, error: BaseException, ending: Ending) -> None:
+async def hold_refused(
+    ledger: Ledger, holdings: Holdings, worker: str, lease: Lease, error: BaseException, ending: Ending
+) -> None:
     """The database refuses how it ended for good; executing it again would end the same way: an operator must see it.
     Until the database lets us say so the run stays ours: whoever else got it would know nothing of what has run. At
     last it is given back, as `ending` says."""
@@ -30,7 +34,7 @@ async def hold_refused(ledger: Ledger, holdings: Holdings, lease: Lease, error: 
     while True:
         try:
             await ledger.run(runs.hold([lease.id], reason))
-            await ledger.run(leases.settle([ending]))
+            await ledger.run(leases.settle([ending], worker))
             break
         except Exception:
             log.exception("run %s cannot be held either; tried again in %g s", lease.id, HOLD_AGAIN, extra=about(lease))
@@ -38,14 +42,38 @@ async def hold_refused(ledger: Ledger, holdings: Holdings, lease: Lease, error: 
     holdings.remove(lease)
 
 
-async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:
+async def hasten_undo(ledger: Ledger, hinter: Hinter, worker: str, lease: Lease) -> None:
     """This execution of a cancelled run has stopped: its undo run need not wait for the lease to end."""
     try:
-        if await ledger.run(leases.hasten_undo(lease.id, lease.epoch)):
+        if await ledger.run(leases.hasten_undo(lease.id, lease.epoch, worker)):
             hinter.tell(Hint.READY)
     except Exception as error:
         told = "the undo run of %s starts at the end of the lease: %s"
         log.debug(told, lease.id, error, extra=about(lease))
+
+
+async def confirm(ledger: Ledger, holdings: Holdings, worker: str, lease: Lease) -> bool:
+    """After a silence longer than the lease: does it still hold?"""
+    sent = monotonic()
+    (state,) = await ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)], worker))
+    if state.renewed:
+        holdings.renewed(lease.id, sent)
+    return state.owned
+
+
+async def prolong(ledger: Ledger, worker: str, lease: Lease, seconds: float) -> bool:
+    """Its code asks for more time; False when the lease is lost."""
+    return await ledger.run(leases.heartbeat(lease.id, lease.epoch, worker, max(seconds, lease.lease_seconds)))
+
+
+async def tell_news(ledger: Ledger, execution: Execution) -> None:
+    """Something has happened to a run that waits in memory here."""
+    lease, worker = execution.lease, execution.services.worker
+    try:
+        state, history = await ledger.run(steps.reload(lease.id, lease.epoch, worker))
+        execution.post.hear(state.wakes, history)
+    except Exception as error:
+        log.debug("news for run %s must wait: %s", lease.id, error, extra=about(lease, worker=worker))
 
 
 def looking_up(ledger: Ledger) -> Batcher[UUID, Run | None]:

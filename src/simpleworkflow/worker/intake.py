@@ -14,7 +14,7 @@ that find no slot any more are handed back.
 A claim brings payloads along. It is as large as they allow, and after one that failed the next asks for half: the
 same question would only fail again.
 
-Runs whose last execution took their process down (suspects) come first and one at a time.
+Runs whose process ended with them come first, and suspects, to which that happened again, one at a time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CLAIM_SLACK = 0.002
 
 class Intake:
     """`start` gets a lease, its history, and whether to try it at once in the calling task; `give_back` gets what
-    cannot be started, and for how long to leave it."""
+    cannot be started, and for how long to leave it; `lose` stops what is executed under this very lease already."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Intake:
         holdings: Holdings,
         start: Callable[[Lease, History | None, bool], Rest],
         give_back: Callable[[Lease, float], None],
+        lose: Callable[[Lease], None],
         meter: Meter | None = None,
     ) -> None:
         self._meter = meter
@@ -99,6 +100,7 @@ class Intake:
         self._holdings = holdings
         self._start = start
         self._give_back = give_back
+        self._lose = lose
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -131,6 +133,11 @@ class Intake:
         """Look for work now instead of at the next poll. After work: who waited for a run may trigger the next."""
         if after_work:
             self._looks.happened()
+        self._wake.set()
+
+    def look_for_suspects(self) -> None:
+        """The next one may start."""
+        self._suspects_after = 0.0
         self._wake.set()
 
     def _has_room(self) -> None:
@@ -205,6 +212,8 @@ class Intake:
         tracing.look()  # once per claim: a program may set its provider after it has started its worker
         now = monotonic()
         for lease in taken:
+            if lease.id in self._holdings and self._is_known(lease):
+                continue
             self._holdings.add(lease, sent)
             if lease.is_suspect:
                 self._start_one(lease)  # at once: there is one at a time, and it must be seen
@@ -212,6 +221,19 @@ class Intake:
                 self._unstarted.append((lease, now))
         if taken and not self._carriers:
             self._carry_on()
+
+    def _is_known(self, lease: Lease) -> bool:
+        """Whether it has come before with the same epoch: the database has lost the first claim. What was begun is
+        stopped, and the next claim gives the run an epoch that only one execution has."""
+        known = self._holdings.find(lease.id)
+        if known is None or known.epoch != lease.epoch:
+            return False
+        log.warning("run %s was claimed again under the lease that it has here", lease.id, extra=about(lease))
+        self._histories.pop(lease.id, None)
+        self.drop({key_of(lease)})
+        self._lose(lease)
+        self._give_back(lease, 0.0)
+        return True
 
     def drop(self, refused: Container[Key]) -> list[Lease]:
         """Those of these that wait to be started; they will not be."""
@@ -340,10 +362,10 @@ class Intake:
                 if taken:
                     return taken, None
             self._looks_on = False
-            # Suspects first, one at a time: behind a backlog that fills every slot they would wait for ever.
-            if self._slots.suspect is None and monotonic() >= self._suspects_after:
+            # These first: behind a backlog that fills every slot they would wait for ever.
+            if monotonic() >= self._suspects_after:
                 room = self._slots.room_by_type(self._claimer.routed(), waiting)
-                taken += await self._claimer.claim_suspect(room)
+                taken += await self._claimer.claim_crashed(free, room, suspect=self._slots.suspect is None)
                 self._suspects_after = 0.0 if taken else monotonic() + SUSPECTS_PAUSE
             if free > len(taken):
                 room = self._slots.room_by_type(self._claimer.routed(), [*waiting, *taken])

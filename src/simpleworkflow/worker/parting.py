@@ -57,7 +57,7 @@ class Parting:
             self._journal.abandon()
         if process_ends:
             running = [moves.release(e.lease, elapsed=e.elapsed) for e in self._slots]
-            self._has_handed_back = await hand_back(self._ledger, running)
+            self._has_handed_back = await hand_back(self._ledger, self._worker_id, running)
 
     def stays_behind(self) -> str | None:
         """What is not in order, and what will become of it; None if nothing is."""
@@ -73,11 +73,11 @@ class Parting:
         return "; ".join(told) or None
 
 
-async def hand_back(ledger: Ledger, endings: Sequence[Ending]) -> bool:
+async def hand_back(ledger: Ledger, worker: str, endings: Sequence[Ending]) -> bool:
     """Release what this worker will not finish."""
     try:
         if endings:
-            await ledger.run(leases.settle(endings), timeout=GRACE)
+            await ledger.run(leases.settle(endings, worker), timeout=GRACE)
         return True
     except Exception as error:
         log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)

@@ -10,6 +10,7 @@ per process: nothing is ever judged dead early there, and leases run out by the 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import re
@@ -73,3 +74,10 @@ def is_dead(holder: str) -> bool:
         pass  # it lives, as somebody else
     now = start_time(pid)
     return now is not None and now != started  # unreadable (hidepid) is not dead
+
+
+def spare_collector() -> None:
+    """The process is ours: what is loaded need not be looked through again and again; runs leave few circles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])

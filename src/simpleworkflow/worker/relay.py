@@ -67,6 +67,7 @@ class Relay:
     def __init__(self, ledger: Ledger, sink: Sink, me: str, options: RelayOptions) -> None:
         self._ledger = ledger
         self._sink = sink
+        self._me = me
         self._options = options
         self._source = options.source or f"/simpleworkflow/{ledger.url.schema}"
         self._wake = asyncio.Event()
@@ -281,7 +282,7 @@ class Relay:
         """Again and again while the lanes are ours: what is not marked is published twice."""
         while True:
             try:
-                lost = await self._ledger.run(outbox.mark(epochs, marks))
+                lost = await self._ledger.run(outbox.mark(self._me, epochs, marks))
                 break
             except StoreUnavailable:
                 if not self._lanes.usable:

@@ -117,7 +117,7 @@ class Renewer(threading.Thread):
         if not due:
             return
         sent = monotonic()
-        news = await self._ledger.run(leases.renew(due), timeout=self._timeout)
+        news = await self._ledger.run(leases.renew(due, self._identity.id), timeout=self._timeout)
         for renewal in news:
             if renewal.renewed:
                 self._holdings.renewed(renewal.id, sent)
@@ -140,7 +140,8 @@ class Renewer(threading.Thread):
             held = self._holdings.all()
             if held:
                 try:
-                    self._tell(await self._ledger.run(leases.check_leases([(h.id, h.epoch) for h in held])))
+                    keys = [(h.id, h.epoch) for h in held]
+                    self._tell(await self._ledger.run(leases.check_leases(keys, self._identity.id)))
                 except Exception as error:
                     log.debug("could not look at the leases: %s", error)
             await pause_unless(self._stopping, LOOK_PAUSE)
@@ -169,4 +170,5 @@ class Renewer(threading.Thread):
         self._strangers = {one: self._strangers.get(one, now) for one in unknown}
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
-            await self._ledger.run(leases.settle([moves.release_stranger(*one) for one in orphans]))
+            endings = [moves.release_stranger(*one) for one in orphans]
+            await self._ledger.run(leases.settle(endings, self._identity.id))

@@ -1,8 +1,8 @@
 """The sweep: every worker takes back what others lost, from the database and its clock alone.
 
 No leader and no registry: a lease that ran out is enough. On the lease's own host the process behind it can be looked
-at, so there a killed worker's runs come back within a second instead of a lease. Overdue runs end here too, without
-running user code. Type-blind and bounded: a batch of runs that nobody here can execute does not starve the others.
+at, so there a killed worker's runs come back within a second instead of a lease. Type-blind and bounded: a batch of
+runs that nobody here can execute does not starve the others. What is overdue is ended in overdue.py.
 """
 
 from __future__ import annotations
@@ -45,6 +45,16 @@ def sweeping(
     ]
 
 
+async def count_swept(ledger: Ledger, meter: Meter | None, moved: Sequence[UUID]) -> None:
+    """For the metrics; a sweep does not stop because of them."""
+    if meter is None or not moved:
+        return
+    try:
+        meter.swept.update(await ledger.run(types_of(moved)))
+    except Exception as error:
+        log.warning("%d swept runs could not be counted: %s", len(moved), error)
+
+
 class Sweeper:
     def __init__(
         self,
@@ -66,7 +76,7 @@ class Sweeper:
         self._not_before = 0.0
 
     async def sweep(self) -> None:
-        """Expired leases and overdue runs.
+        """Expired leases.
 
         After an outage every lease has run out, though its worker may well be alive and about to renew it: leases get
         a moment before they are judged.
@@ -77,11 +87,6 @@ class Sweeper:
         self._last = monotonic()
         if monotonic() >= self._not_before:
             await self._take_back([])
-        while True:
-            ended = await self._ledger.run(leases.expire(limit=BATCH))
-            await self._count(ended)
-            if len(ended) < BATCH:
-                break
         await self._ledger.run(workers.forget(silence=FORGET_AFTER))
 
     async def look_around(self) -> None:
@@ -96,15 +101,6 @@ class Sweeper:
             if taken:
                 log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
                 self._on_found()
-                await self._count([run_id for run_id, _ in taken])
+                await count_swept(self._ledger, self._meter, [run_id for run_id, _ in taken])
             if len(taken) < BATCH:
                 return
-
-    async def _count(self, moved: Sequence[UUID]) -> None:
-        """For the metrics; a sweep does not stop because of them."""
-        if self._meter is None or not moved:
-            return
-        try:
-            self._meter.swept.update(await self._ledger.run(types_of(moved)))
-        except Exception as error:
-            log.warning("%d swept runs could not be counted: %s", len(moved), error)

@@ -8,16 +8,15 @@ then stop the rest and hand it back unburned. None of it waits for a dead databa
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..clock import monotonic
 from ..config import Settings
 from ..model import failure, moves
 from ..model.moves import Ending, Outcome, Pause
@@ -33,16 +32,18 @@ from ..runtime.stop import Stop
 from ..runtime.tasks import install_task_factory
 from ..runtime.threads import DaemonThreads
 from ..store import Ledger
-from ..store.operations import leases, steps
+from ..store.operations import steps
 from .claim import Claimer
-from .errands import hasten_undo, hold_refused, looking_up
+from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news
+from .failover import Failover
 from .holdings import Holdings
 from .intake import Intake, Rest
 from .introduce import introduce
 from .metrics_server import Metrics
 from .options import WorkerOptions
+from .overdue import Overdue
 from .parting import Parting
-from .process import own_identity
+from .process import own_identity, spare_collector
 from .prune import pruning
 from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
@@ -78,6 +79,7 @@ class Worker:
             options.metrics, self.identity.name, self._slots, self._holdings, self._claimer, settings.concurrency
         )
         self._meter = self._metrics.meter
+        self._overdue = Overdue(settings.sweep_every)
         self._intake: Intake | None = None
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -116,10 +118,7 @@ class Worker:
 
     async def _work(self) -> None:
         if self._process_ends:
-            # The process is ours: what is loaded need not be looked through again and again; runs leave few circles.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(10_000, *gc.get_threshold()[1:])
+            spare_collector()
         self._loop = loop = asyncio.get_running_loop()
         install_task_factory(loop)
         threads = self._settings.concurrency
@@ -127,18 +126,24 @@ class Worker:
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
         self._step_threads = DaemonThreads(max(threads, 32), "simpleworkflow-step")
         self._hinter = Hinter(self._ledger)
-        self._journal = Journal(self._ledger, self._hinter, capacity=max(CAPACITY, 4 * threads), meter=self._meter)
+        capacity = max(CAPACITY, 4 * threads)
+        self._journal = Journal(self._ledger, self._hinter, self.identity.id, capacity=capacity, meter=self._meter)
+        twin = self._ledger.twin()
+        twin.timelines.on_new = lambda: self._safely(self._failover.changed)
         self._renewer = Renewer(
-            self._ledger.twin(),
+            twin,
             self._holdings,
             identity=self.identity,
             spans=self._claimer.spans,
             load=lambda: self._slots.load(self._claimer.routed()),
-            every=self._shortest_lease() / 6,
+            every=self._claimer.shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )
         self._services = self._make_services()
         self._intake = self._make_intake()
+        self._failover = Failover(
+            self._ledger, self._holdings, self._journal, self.identity.id, hear=self._hear_renewals, go_on=self._look
+        )
         await introduce(self._ledger, self._claimer, self.identity, self._stopping, self._registry.outbox_rules)
         own = self._registry.schedules_of(self._claimer.routed()) if self._with_schedules else None
         self._scheduler = Scheduler(self._ledger, self._hinter, self._settings, own, self._look, self._meter)
@@ -146,6 +151,7 @@ class Worker:
         self._renewer.start()
         roles = [
             *sweeping(self._ledger, self._settings, self._stopping, self._look, self.identity.id, self._meter),
+            *self._overdue.start(self._ledger, self._stopping, self._meter),
             loop.create_task(self._ledger.listen(self._hear)),
             *self._relay.start(self._ledger, self._stopping),
             *self._scheduler.start(self._stopping, self.identity.host),
@@ -168,6 +174,7 @@ class Worker:
             holdings=self._holdings,
             start=self._begin,
             give_back=self._give_back,
+            lose=self._lose,
             meter=self._meter,
         )
 
@@ -178,14 +185,14 @@ class Worker:
             home_thread=(threading.get_ident(),),
             threads=self._threads,
             step_threads=self._step_threads,
-            prolong=self._prolong,
+            prolong=partial(prolong, self._ledger, self.identity.id),
             write=self._journal.write,
             look_up=looking_up(self._ledger).submit,
             max_payload=self._settings.max_payload,
             on_changed=self._settings.on_changed,
             on_misfit=self._settings.on_misfit,
             is_fresh=self._holdings.is_fresh,
-            confirm=self._confirm,
+            confirm=partial(confirm, self._ledger, self._holdings, self.identity.id),
             on_resident=self._look,
             home=self._ledger.home,
             worker=self.identity.id,
@@ -194,12 +201,14 @@ class Worker:
     def _about(self, lease: Lease) -> dict[str, object]:
         return about(lease, worker=self.identity.id)
 
-    def _shortest_lease(self) -> float:
-        return min([self._settings.lease, *(w.lease for w in self._claimer.routed() if w.lease is not None)])
-
     def _give_back(self, lease: Lease, delay: float) -> None:
         workflow = self._registry.find(lease.type)
         self._settle(lease, moves.hand_back(lease, None if workflow is None else workflow.timeout, delay=delay))
+
+    def _lose(self, lease: Lease) -> None:
+        """Claimed once more under the very lease that it has here: no write could tell the two executions apart."""
+        if (older := self._slots.find(*key_of(lease))) is not None:
+            older.stop(Stop.LOST)
 
     def _begin(self, lease: Lease, history: History | None, at_once: bool) -> Rest:
         """Start a run, in a task of its own or at once in the calling one. What is returned, if anything, is the rest
@@ -230,11 +239,11 @@ class Worker:
         return rest
 
     def _trust(self, key: Key) -> None:
-        if self._slots.trust(key):
-            self._look()
+        if self._slots.trust(key) and self._intake is not None:
+            self._intake.look_for_suspects()
 
     def _ended(self, execution: Execution, ending: Ending | Pause | None) -> None:
-        if ending is None:
+        if ending is None or execution.reason is Stop.LOST:
             self._lost(execution.lease)
             return
         self._settle(execution.lease, ending, execution.started)
@@ -247,6 +256,8 @@ class Worker:
     ) -> None:
         if outcome is Outcome.DONE:
             self._holdings.remove(lease)
+            if lease.deadline_in is not None and (isinstance(ending, Pause) or not ending.status.is_terminal):
+                self._overdue.expect(lease.deadline_in - (self._clock.passed() - started))
             return
         if error is not None and not (isinstance(ending, Ending) and ending.move in {"fail", "release"}):
             # The database refuses this very entry: say so in the run instead of leaving it to rot.
@@ -264,7 +275,7 @@ class Worker:
             self._metrics.refused(lease)
             has_begun = not isinstance(ending, Ending) or ending.started
             last = moves.release(lease, elapsed=ending.elapsed) if has_begun else moves.hand_back(lease, None)
-            self._send(hold_refused(self._ledger, self._holdings, lease, error, last))
+            self._send(hold_refused(self._ledger, self._holdings, self.identity.id, lease, error, last))
         elif outcome is Outcome.LOST:
             self._holdings.remove(lease)
             told = "run %s (%s) was no longer ours; its ending was discarded"
@@ -279,7 +290,7 @@ class Worker:
     async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
         try:
-            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
+            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch, self.identity.id))
         except Exception as error:
             told = "run %s is handed back, its history cannot be read: %s"
             log.warning(told, lease.id, error, extra=self._about(lease))
@@ -299,14 +310,6 @@ class Worker:
             log.exception(told, lease.id, lease.type, extra=self._about(lease))
             self._settle(lease, moves.release(lease, elapsed=passed, delay=1.0))
 
-    async def _tell_news(self, execution: Execution) -> None:
-        lease = execution.lease
-        try:
-            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
-            execution.post.hear(state.wakes, history)
-        except Exception as error:
-            log.debug("news for run %s must wait: %s", lease.id, error, extra=self._about(lease))
-
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
         if self._slots.leave(execution):
@@ -319,18 +322,7 @@ class Worker:
         """If it was cancelled, its undo run need not wait for the lease to end."""
         workflow = self._registry.find(lease.type)
         if workflow is not None and workflow.on_cancel is not None:
-            self._send(hasten_undo(self._ledger, self._hinter, lease))
-
-    async def _confirm(self, lease: Lease) -> bool:
-        """After a silence longer than the lease: does it still hold?"""
-        sent = monotonic()
-        (state,) = await self._ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)]))
-        if state.renewed:
-            self._holdings.renewed(lease.id, sent)
-        return state.owned
-
-    async def _prolong(self, lease: Lease, seconds: float) -> bool:
-        return await self._ledger.run(leases.heartbeat(lease.id, lease.epoch, max(seconds, lease.lease_seconds)))
+            self._send(hasten_undo(self._ledger, self._hinter, self.identity.id, lease))
 
     def _hear(self, kind: str) -> None:
         self._scheduler.hear(kind)
@@ -352,7 +344,7 @@ class Worker:
             elif renewal.held:
                 execution.stop(Stop.HELD)
             elif renewal.wakes != execution.post.wakes:
-                self._loop.create_task(self._tell_news(execution))
+                self._loop.create_task(tell_news(self._ledger, execution))
         for lease in self._intake.drop(refused) if refused and self._intake is not None else ():
             if refused[key_of(lease)].owned:
                 self._give_back(lease, 0.0)  # held
@@ -365,10 +357,8 @@ class Worker:
         self._metrics.lost(lease)
 
     def _safely(self, function: object, *args: object) -> None:
-        try:
+        with suppress(RuntimeError):  # the worker's loop has ended
             self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
-        except RuntimeError:
-            pass  # the worker's loop has ended
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
         told = "worker %s stops; %d runs are under way"
@@ -391,6 +381,7 @@ class Worker:
     async def _leave(self, roles: list[asyncio.Task[None]]) -> None:
         for execution in self._slots:
             execution.abandon()
+        self._failover.stop()
         for task in (late := [*roles, *self._errands]):
             task.cancel()
         await asyncio.wait(late, timeout=1.0)

@@ -10,7 +10,9 @@ Dangers, and what is done about them:
   and look-ups are priced so that a table which was still empty when the plan was made is not read from end to end.
   Left to itself PostgreSQL plans every claim anew, because it takes a plan that knows the batch for cheaper; with the
   roads closed there is no other to find. Where the best road depends on what is asked (a scan), each is planned.
-  Behind a transaction pooler (?pgbouncer=true) session settings and prepared statements do not hold, so there each
+- A standby that takes over may not have seen the last commits, leases among them. Every new connection says on which
+  timeline its server is; when that changes, nothing is leased until the owner of this driver has verified its leases.
+- Behind a transaction pooler (?pgbouncer=true) session settings and prepared statements do not hold, so there each
   operation opens its transaction with SET LOCAL, nothing is prepared, and hints come from polling alone.
 """
 
@@ -19,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,7 +36,9 @@ from ...model.errors import (
 )
 from ..catalog import Statement, adapt_batch, statements
 from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
+from ..timelines import Timelines
 from ..url import DatabaseURL
+from .postgres_session import TROUBLE, close, keep_alive, keep_silent, part, reset
 
 try:
     import asyncpg
@@ -45,17 +48,13 @@ except ImportError:  # pragma: no cover - the message is tested by hiding the pa
 T = TypeVar("T")
 
 _LOST: tuple[type[Exception], ...] = (OSError, TimeoutError)
-_TROUBLE: tuple[type[Exception], ...] = ()
-"""Whatever a connection may raise when its end has come, half way through anything."""
 if asyncpg is not None:
     _LOST += (asyncpg.InterfaceError, asyncpg.InternalClientError)
-    _TROUBLE = (*_LOST, asyncpg.PostgresError)
 
 POOL = 8
 CONNECT_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 20.0
 LISTEN_CHECK = 10.0
-PARTING = 1.0
 _PLANNER = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -92,6 +91,10 @@ class _Slow(_Gone):
     """The same because time was up, the server's (statement_timeout) or ours."""
 
 
+class _Rewound(Exception):
+    """Leases that are held have not been verified on this timeline; none may be taken."""
+
+
 class _Taken(Exception):
     """What was to be inserted without looking is there already."""
 
@@ -110,6 +113,7 @@ class PostgresDriver:
         self._idle: list[Any] = []
         self._slots = asyncio.Semaphore(pool)
         self._closed = False
+        self.timelines = Timelines()
 
     def __repr__(self) -> str:
         return f"<PostgresDriver {self._url}>"
@@ -131,6 +135,9 @@ class PostgresDriver:
                 return await self._attempt(operation, repeated, deadline)
             except _Again as again:
                 reason: Exception = again
+            except _Rewound as rewound:
+                told = f"leases are verified first: a standby has taken over at {self._url}"
+                raise StoreUnavailable(told) from rewound
             except _Taken as taken:
                 if repeated:
                     raise StoreError(f"PostgreSQL refused: {taken}") from taken
@@ -159,23 +166,26 @@ class PostgresDriver:
             try:
                 async with asyncio.timeout(max(deadline - monotonic(), 0.05)):
                     connection = await self._connection()
+                    self._may_lease(operation)
                     result = await self._drive(connection, operation, repeated)
             except BaseException as error:
                 # Whatever it was, this connection's state is unknown: never hand it to anyone else.
                 is_under_way = connection is not None
                 if connection is not None and not (
-                    isinstance(error, asyncpg.PostgresError) and await _reset(connection)
+                    isinstance(error, asyncpg.PostgresError) and await reset(connection)
                 ):
                     parted, connection = connection, None
-                    await _part(parted, error)
+                    await part(parted, error)
+                if isinstance(error, _Rewound):
+                    raise
                 if isinstance(error, TimeoutError) and is_under_way:
                     raise _Slow("the connection was given up") from error
                 if isinstance(error, Exception) and not isinstance(error, SimpleWorkflowError):
                     raise self._translate(error, operation) from error
                 raise
             finally:
-                if connection is not None and not connection.is_closed():
-                    self._idle.append(connection)
+                if connection is not None:
+                    self._keep(connection)
         finally:
             self._slots.release()
         return result
@@ -192,16 +202,27 @@ class PostgresDriver:
             raise StoreUnavailable(f"every connection to {self._url} was busy until time was up") from None
 
     async def _drive(self, connection: Any, operation: Operation[T], repeated: bool) -> T:
+        is_open, in_transaction = False, operation.mode in _TOGETHER or self._url.pgbouncer
+
         async def execute(wanted: Wanted) -> Rows:
+            nonlocal is_open
+            if in_transaction and not is_open:
+                is_open = (
+                    True  # not before its first statement is made: the transaction's time is that of its beginning
+                )
+                await self._begin(connection, operation)
             return await self._execute(connection, wanted)
 
-        in_transaction = operation.mode in _TOGETHER or self._url.pgbouncer
-        if in_transaction:
-            await connection.execute(_begin(operation.mode, self._url.pgbouncer))
         result = await drive_async(operation.steps(repeated=repeated), execute)
-        if in_transaction:
+        if is_open:
             await connection.execute("COMMIT")
         return result
+
+    async def _begin(self, connection: Any, operation: Operation[Any]) -> None:
+        await connection.execute(_begin(operation.mode, self._url.pgbouncer))
+        if self._url.pgbouncer and operation.takes_leases:
+            await self._look_at_timeline(connection)  # whose server may be another one each time
+            self._may_lease(operation)
 
     async def _execute(self, connection: Any, wanted: Wanted) -> Rows:
         if isinstance(wanted, Script):
@@ -230,13 +251,45 @@ class PostgresDriver:
             statement_cache_size=0 if pooled else 200,
             server_settings={} if pooled else _SESSION,
         )
-        _keep_alive(connection)
+        keep_alive(connection)
+        try:
+            await self._look_at_timeline(connection)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
+
+    async def _look_at_timeline(self, connection: Any) -> None:
+        """One round trip per connection. A standby has none, and not every server tells."""
+        try:
+            (row,) = await self._execute(connection, query("timeline"))
+        except asyncpg.PostgresError as error:
+            if connection.is_in_transaction() or (error.sqlstate or "")[:2] in _GONE_CLASSES:
+                raise
+            return
+        if self.timelines.saw(connection, row["timeline"]):
+            idle, self._idle = self._idle, []
+            for one in idle:
+                self._keep(one)
+            self.timelines.on_new()
+
+    def _may_lease(self, operation: Operation[Any]) -> None:
+        if operation.takes_leases and not self.timelines.is_accepted:
+            raise _Rewound
+
+    def _keep(self, connection: Any) -> None:
+        """For the next operation, unless it is of a server whose place another has taken."""
+        if connection.is_closed():
+            return
+        if self.timelines.is_of_now(connection):
+            self._idle.append(connection)
+        else:
+            connection.terminate()
 
     def _translate(self, error: Exception, operation: Operation[Any]) -> Exception:
         code = getattr(error, "sqlstate", None) or ""
         if code[:2] in _QUOTING:
-            _keep_silent(error)
+            keep_silent(error)
         if "unsupported startup parameter" in str(error):
             return StoreUnavailable(f"{self._url} looks like PgBouncer ({error}); add ?pgbouncer=true to the URL")
         if code == _LOCKED and operation.impatient:
@@ -266,7 +319,7 @@ class PostgresDriver:
                 async with asyncio.timeout(2.0):
                     connection = await self._connection()
                     await self._execute(connection, query("notify", channel=self._channel, kind=kind))
-            except _TROUBLE:
+            except TROUBLE:
                 if connection is not None:
                     connection.terminate()
                 return
@@ -274,7 +327,7 @@ class PostgresDriver:
                 if connection is not None:
                     connection.terminate()
                 raise
-            self._idle.append(connection)
+            self._keep(connection)
 
     async def listen(self, heard: Callable[[str], None]) -> None:
         """One session of its own. Its end is heard of at once, or found by a check every few seconds where nobody says
@@ -295,7 +348,7 @@ class PostgresDriver:
                             await ended.wait()
                     await connection.fetchval("SELECT 1", timeout=5.0)
                     pause = 0.1
-            except _TROUBLE:
+            except TROUBLE:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)
             finally:
@@ -305,7 +358,7 @@ class PostgresDriver:
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
-        await asyncio.gather(*map(_close, idle))
+        await asyncio.gather(*map(close, idle))
 
 
 def _begin(mode: Mode, pooled: bool) -> str:
@@ -317,54 +370,6 @@ def _begin(mode: Mode, pooled: bool) -> str:
         settings = _PLANNER if pooled else {}
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if mode is Mode.SNAPSHOT else "BEGIN"
     return "; ".join([begin, *(f"SET LOCAL {name} = '{value}'" for name, value in settings.items())])
-
-
-async def _reset(connection: Any) -> bool:
-    """After a refused statement the session is sound once its transaction is rolled back."""
-    if connection.is_closed():
-        return False
-    try:
-        if connection.is_in_transaction():
-            await connection.execute("ROLLBACK", timeout=2.0)
-        return not connection.is_closed()
-    except _TROUBLE:
-        return False
-
-
-async def _close(connection: Any) -> None:
-    try:
-        await connection.close(timeout=1.0)
-    except _TROUBLE:
-        connection.terminate()
-
-
-async def _part(connection: Any, error: BaseException) -> None:
-    """A statement whose caller has turned away would go on at the server, and commit when nobody expects it any more:
-    the server is told to stop, and heard. One that is out of reach cannot be told."""
-    try:
-        if isinstance(error, asyncio.CancelledError):
-            await connection.close(timeout=PARTING)
-    except _TROUBLE:
-        pass
-    finally:
-        connection.terminate()
-
-
-def _keep_silent(error: Any) -> None:
-    """The server's DETAIL quotes the row, payload and all, and asyncpg the argument; errors end up in logs."""
-    error.detail = None
-    if "query argument" in str(error):
-        error.args = (str(error).partition(":")[0],)
-
-
-def _keep_alive(connection: Any) -> None:
-    sock = connection._transport.get_extra_info("socket")
-    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def bind(statement: Statement, parameters: dict[str, Any], *, alone: bool = False) -> list[Any]:

@@ -31,6 +31,7 @@ from ...model.errors import MissingMigration, StoreError, StoreUnavailable
 from ...pace import Pace
 from ..catalog import Statement, statements
 from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
+from ..timelines import Timelines
 from ..url import MEMORY
 from .fork import GATE
 from .sqlite_look import keeping_the_log
@@ -62,6 +63,7 @@ class SqliteDriver:
         self._path = path
         self._engine = _Engine.share(path) if _engine is None else _engine.joined()
         self._closed = False
+        self.timelines = Timelines()  # a file has but one
 
     def __repr__(self) -> str:
         return f"<SqliteDriver {self._path}>"

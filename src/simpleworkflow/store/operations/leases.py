@@ -1,8 +1,8 @@
 """Leases: find lanes, claim, settle, renew, take back.
 
-Every write of a worker is fenced: the statement itself proves status and epoch under the row lock, or `lock_leases`
-does so first when something is to be inserted beside the run. Batches are sorted by run id, so that any two
-operations take their locks in the same order.
+Every write of a worker is fenced: the statement itself proves status, epoch and worker under the row lock, or
+`lock_leases` does so first when something is to be inserted beside the run. Batches are sorted by run id, so that any
+two operations take their locks in the same order.
 """
 
 from __future__ import annotations
@@ -36,6 +36,18 @@ class Offer(NamedTuple):
     """Only what is due at this instant or later; None: from the beginning."""
 
 
+class Crashes(NamedTuple):
+    """How often in a row the process of a run has ended with it."""
+
+    least: int
+    most: int
+
+
+ONCE = Crashes(1, 1)
+AGAIN = Crashes(2, 1_000_000)
+EVER = Crashes(1, 1_000_000)
+
+
 @reading
 def find_lanes(
     spans: Sequence[tuple[str, str]], after: Lane, limit: int, *, suspects: bool = False
@@ -50,81 +62,82 @@ def find_lanes(
     return lanes, last, coming / MICROSECONDS
 
 
-@statements
 def claim(
-    offers: Sequence[Offer], limit: int, worker: str, *, suspects: bool = False, lane_by_lane: bool = False
-) -> Steps[list[Lease]]:
-    """Lease up to `limit` due runs from the lanes, in the order given."""
-    statement = "claim_suspect_lanes" if suspects else "claim_lanes"
-    return (yield from _claiming(statement, offers, limit, worker, lane_by_lane))
+    offers: Sequence[Offer], limit: int, worker: str, *, crashes: Crashes | None = None, lane_by_lane: bool = False
+) -> Operation[list[Lease]]:
+    """Lease up to `limit` due runs from the lanes, in the order given: those without crashes, or with so many."""
+    operation = _claim(offers, limit, worker, crashes, lane_by_lane)
+    operation.name, operation.takes_leases = "claim", True
+    return operation
 
 
 @statements
-def claim_known(offers: Sequence[Offer], limit: int, worker: str) -> Steps[list[Lease]]:
-    """The same from lanes that had work before; nobody has looked whether they have some now."""
-    return (yield from _claiming("claim_lanes", offers, limit, worker, lane_by_lane=False))
-
-
-def _claiming(
-    statement: str, offers: Sequence[Offer], limit: int, worker: str, lane_by_lane: bool
+def _claim(
+    offers: Sequence[Offer], limit: int, worker: str, crashes: Crashes | None, lane_by_lane: bool
 ) -> Steps[list[Lease]]:
+    statement = "claim_lanes" if crashes is None else "claim_suspect_lanes"
+    among = {} if crashes is None else crashes._asdict()
     taken: list[Row] = []
     for group in [[offer] for offer in offers] if lane_by_lane else [list(offers)]:
         if not group or len(taken) >= limit:
             break
-        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker)
-    if taken:
-        yield query("log_leased", e=[(row["id"], row["epoch"]) for row in taken], worker=worker)
+        taken += yield query(statement, lane=group, limit=limit - len(taken), worker=worker, **among)
     leases = [Lease(*row.values()) for row in taken]
     leases.sort(key=attrgetter("priority", "run_at", "id"))
+    if leases:
+        yield query("log_leased", e=[(lease.id, lease.epoch) for lease in leases], worker=worker)
     return leases
 
 
-def settle(endings: Sequence[Ending], *, fused: bool = False, telling: bool = False) -> Operation[list[Outcome]]:
+def settle(
+    endings: Sequence[Ending], worker: str, *, fused: bool = False, telling: bool = False
+) -> Operation[list[Outcome]]:
     """End executions. One statement where possible; with parents to wake, locks in id order come first. `telling`:
     whoever waits for a result hears of a fused end with the commit."""
     if all(ending.is_plain_success for ending in endings):
-        return _finish_counted(endings, telling) if fused else _finish(endings)
+        return _finish_counted(endings, worker, telling) if fused else _finish(endings, worker)
     if any(ending.has_parent for ending in endings):
-        return _settle_family(endings)
-    return _settle(endings)
+        return _settle_family(endings, worker)
+    return _settle(endings, worker)
 
 
 @statements
-def _finish(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+def _finish(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
     """The usual end, with nothing in the batch that it does not need."""
     ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    done = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered))}
+    done = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered, worker=worker))}
     if done:
         yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])
-    return (yield from _outcomes(endings, done, repeated))
+    return (yield from _outcomes(endings, worker, done, repeated))
 
 
 @statements
-def _finish_counted(endings: Sequence[Ending], telling: bool, repeated: bool = False) -> Steps[list[Outcome]]:
+def _finish_counted(
+    endings: Sequence[Ending], worker: str, telling: bool, repeated: bool = False
+) -> Steps[list[Outcome]]:
     """The same where one statement does it all: it says how many it has ended, and which is asked when some are not."""
     ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    (answer,) = yield query("finish_and_tell" if telling else "finish_counted", b=ordered)
+    (answer,) = yield query("finish_and_tell" if telling else "finish_counted", b=ordered, worker=worker)
     if answer["done"] == len(endings):
         return [Outcome.DONE] * len(endings)
-    return (yield from _outcomes(endings, set(), repeated=True))
+    return (yield from _outcomes(endings, worker, set(), repeated=True))
 
 
 @statements
-def _settle(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+def _settle(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
     ordered = sorted(endings, key=lambda ending: ending.run_id)
-    done = yield from _settling("settle_runs", ordered)
-    return (yield from _outcomes(endings, done, repeated))
+    done = yield from _settling("settle_runs", ordered, worker)
+    return (yield from _outcomes(endings, worker, done, repeated))
 
 
 @transaction
-def _settle_family(endings: Sequence[Ending], repeated: bool = False) -> Steps[list[Outcome]]:
+def _settle_family(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
     yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
-    done = yield from settle_locked(endings)
-    return (yield from _outcomes(endings, done, repeated))
+    done = yield from settle_locked(endings, worker)
+    return (yield from _outcomes(endings, worker, done, repeated))
 
 
-def settle_locked(endings: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
+def settle_locked(endings: Sequence[Ending], worker: str) -> Steps[set[tuple[UUID, int]]]:
     """With the locks held. Ends come last: one may take along a run that another entry sends back to pending."""
     ordered = sorted(endings, key=lambda ending: ending.run_id)
     done: set[tuple[UUID, int]] = set()
@@ -133,23 +146,25 @@ def settle_locked(endings: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
         [ending for ending in ordered if ending.status.is_terminal],
     ):
         if group:
-            done |= yield from _settling("settle_family", group)
+            done |= yield from _settling("settle_family", group, worker)
     return done
 
 
-def _settling(statement: str, ordered: Sequence[Ending]) -> Steps[set[tuple[UUID, int]]]:
-    rows = yield query(statement, b=[_settle_row(ending) for ending in ordered])
+def _settling(statement: str, ordered: Sequence[Ending], worker: str) -> Steps[set[tuple[UUID, int]]]:
+    rows = yield query(statement, b=[_settle_row(ending) for ending in ordered], worker=worker)
     done = {(row["run_id"], row["epoch"]) for row in rows}
     if done:
         yield query("log_settled", b=[_log_row(ending) for ending in ordered if (ending.run_id, ending.epoch) in done])
     return done
 
 
-def _outcomes(endings: Sequence[Ending], done: set[tuple[UUID, int]], repeated: bool) -> Steps[list[Outcome]]:
+def _outcomes(
+    endings: Sequence[Ending], worker: str, done: set[tuple[UUID, int]], repeated: bool
+) -> Steps[list[Outcome]]:
     if repeated and len(done) < len(endings):
         # Our first try may have landed: believe only our own epoch and our own target.
         unsure = [(e.run_id, e.epoch, e.status) for e in endings if (e.run_id, e.epoch) not in done]
-        rows = yield query("settled_already", b=unsure)
+        rows = yield query("settled_already", b=unsure, worker=worker)
         done = done | {(row["run_id"], row["epoch"]) for row in rows}
     return [Outcome.DONE if (e.run_id, e.epoch) in done else Outcome.LOST for e in endings]
 
@@ -188,14 +203,14 @@ def _settle_data(e: Ending) -> str | None:
 
 
 @statements
-def settle_free(endings: Sequence[Ending]) -> Steps[list[Outcome]]:
+def settle_free(endings: Sequence[Ending], worker: str) -> Steps[list[Outcome]]:
     """The same without waiting for rows that somebody has locked: those are told apart as BUSY."""
     ordered = sorted(endings, key=lambda ending: ending.run_id)
-    done = yield from _settling("settle_free", ordered)
+    done = yield from _settling("settle_free", ordered, worker)
     left = [(e.run_id, e.epoch) for e in ordered if (e.run_id, e.epoch) not in done]
-    states = (yield from lease_states(left)) if left else []
+    states = (yield from lease_states(left, worker)) if left else []
     busy = {(state.id, state.epoch) for state in states if state.owned}
-    outcomes = yield from _outcomes(endings, done, True)
+    outcomes = yield from _outcomes(endings, worker, done, True)
     return [
         Outcome.BUSY if outcome is Outcome.LOST and (e.run_id, e.epoch) in busy else outcome
         for e, outcome in zip(endings, outcomes, strict=True)
@@ -203,23 +218,24 @@ def settle_free(endings: Sequence[Ending]) -> Steps[list[Outcome]]:
 
 
 @statements
-def renew(leases: Sequence[tuple[UUID, int, float]]) -> Steps[list[Renewal]]:
+def renew(leases: Sequence[tuple[UUID, int, float]], worker: str) -> Steps[list[Renewal]]:
     """Prolong leases by so many seconds each, and tell what became of every one of them."""
     rows = sorted(leases)
-    renewed = yield query("renew_leases", b=[(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows])
+    batch = [(run_id, epoch, to_us(lease)) for run_id, epoch, lease in rows]
+    renewed = yield query("renew_leases", b=batch, worker=worker)
     prolonged = {row["run_id"] for row in renewed}
-    states = yield from lease_states([(run_id, epoch) for run_id, epoch, _ in rows])
+    states = yield from lease_states([(run_id, epoch) for run_id, epoch, _ in rows], worker)
     return [state._replace(renewed=state.owned and state.id in prolonged) for state in states]
 
 
 @reading
-def check_leases(leases: Sequence[tuple[UUID, int]]) -> Steps[list[Renewal]]:
+def check_leases(leases: Sequence[tuple[UUID, int]], worker: str) -> Steps[list[Renewal]]:
     """The same news without prolonging anything."""
-    return (yield from lease_states(list(leases)))
+    return (yield from lease_states(list(leases), worker))
 
 
-def lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
-    rows = yield query("lease_states", b=leases)
+def lease_states(leases: list[tuple[UUID, int]], worker: str) -> Steps[list[Renewal]]:
+    rows = yield query("lease_states", b=leases, worker=worker)
     known = {
         (row["id"], row["epoch"]): Renewal(row["id"], row["epoch"], bool(row["owned"]), bool(row["held"]), row["wakes"])
         for row in rows
@@ -228,12 +244,12 @@ def lease_states(leases: list[tuple[UUID, int]]) -> Steps[list[Renewal]]:
 
 
 @transaction
-def heartbeat(run_id: UUID, epoch: int, lease: float) -> Steps[bool]:
+def heartbeat(run_id: UUID, epoch: int, worker: str, lease: float) -> Steps[bool]:
     """User code asks for more time: prolong and log, both under the row lock; False when the lease is lost."""
-    held = yield query("lock_leases", b=[(run_id, epoch)])
+    held = yield query("lock_leases", b=[(run_id, epoch)], worker=worker)
     if not held:
         return False
-    yield query("renew_leases", b=[(run_id, epoch, to_us(lease))])
+    yield query("renew_leases", b=[(run_id, epoch, to_us(lease))], worker=worker)
     data = json.encode({"seconds": round(lease, 3)}, what="event data")
     yield query("log_events", e=[(run_id, EventType.HEARTBEAT, epoch, data)])
     return True
@@ -247,7 +263,7 @@ def release_strangers(worker: str, known: Container[UUID]) -> Steps[int]:
     endings = [moves.release_stranger(row["run_id"], row["epoch"]) for row in rows if row["run_id"] not in known]
     if endings:
         yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
-        yield from settle_locked(endings)
+        yield from settle_locked(endings, worker)
     return len(endings)
 
 
@@ -274,17 +290,21 @@ def crash(dead_workers: Iterable[str], *, limit: int, chance: float, me: str = "
     """Take back what nobody will finish, but nothing from `me`. `chance` in [0, 1) spreads the retries of many."""
     workers = [(worker,) for worker in dead_workers]
     unit = round(MICROSECONDS * (1 + 0.5 * chance))
+    excused = {row["run_id"] for row in (yield query("crashed_in_company", w=workers, me=me))}
+    x = sorted((run_id,) for run_id in excused)
     moved: list[tuple[UUID, Status]] = []
     for statement, told in _SWEEPS:
-        rows = yield query(statement, w=workers, limit=limit, unit=unit, me=me)
+        rows = yield query(statement, w=workers, x=x, limit=limit, unit=unit, me=me)
         if rows:
-            yield query("log_events", e=[_crash_event(row, event) for row in rows for event in told])
+            yield query("log_events", e=[_crash_event(row, event, excused) for row in rows for event in told])
         moved += [(row["id"], Status(row["status"])) for row in rows]
     return moved
 
 
-def _crash_event(row: Row, event: EventType) -> tuple[Any, ...]:
-    data = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+def _crash_event(row: Row, event: EventType, excused: Container[UUID]) -> tuple[Any, ...]:
+    data: dict[str, Any] = {"reason": "crash", "crashes": row["crashes"], "error": row["last_error"]}
+    if row["id"] in excused:
+        data["excused"] = True
     return row["id"], event, row["lease_epoch"], json.encode(data, what="event data")
 
 
@@ -299,7 +319,16 @@ def expire(*, limit: int) -> Steps[list[UUID]]:
     return [row["id"] for row in rows]
 
 
+@reading
+def next_expiry() -> Steps[float]:
+    """In how many seconds the next waiting run will be past its deadline, or not started in time."""
+    (row,) = yield query("next_expiry")
+    return min((row[name] for name in row if row[name] is not None), default=float("inf")) / MICROSECONDS
+
+
 @statements
-def hasten_undo(run_id: UUID, epoch: int) -> Steps[bool]:
+def hasten_undo(run_id: UUID, epoch: int, worker: str) -> Steps[bool]:
     """The worker has stopped a cancelled execution; its undo run may start now."""
-    return bool((yield query("hasten_undo", idempotency_key=f"on_cancel:{run_id}:{epoch}")))
+    key = f"on_cancel:{run_id}:{epoch}"
+    moved = yield query("hasten_undo", run_id=run_id, epoch=epoch, worker=worker, idempotency_key=key)
+    return bool(moved)

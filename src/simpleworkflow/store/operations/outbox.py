@@ -2,8 +2,8 @@
 
 The dangers are a dispatcher that was frozen, lost its lanes and wakes up, and an operator who skips an event while it
 is being offered. So every change of an event's delivery, by whomever, is made under the row lock of its lane; a relay
-also proves its epoch there, in the same transaction, and where that fails it marks nothing. Reading takes no lock at
-all: what it saw is looked at again when it is marked.
+also proves there that it owns the lane with that epoch, in the same transaction, and where that fails it marks nothing.
+Reading takes no lock at all: what it saw is looked at again when it is marked.
 
 There is no cursor: on PostgreSQL a smaller id may commit later. What is waiting is found by an index of its own.
 """
@@ -61,9 +61,9 @@ def _offered(row: Row) -> Offered:
 
 
 @transaction
-def mark(epochs: Mapping[str, int], marks: Mapping[str, Marks]) -> Steps[set[str]]:
-    """Write down what became of a batch, lane by lane, where the epoch still holds; says which lanes were lost."""
-    held = yield query("lock_lanes", l=sorted((lane, epochs[lane]) for lane in marks))
+def mark(owner: str, epochs: Mapping[str, int], marks: Mapping[str, Marks]) -> Steps[set[str]]:
+    """Write down what became of a batch, lane by lane, where the lane is still held; says which lanes were lost."""
+    held = yield query("lock_lanes", l=sorted((lane, epochs[lane]) for lane in marks), owner=owner)
     mine = {row["lane"] for row in held}
     kept = [marks[lane] for lane in sorted(mine)]
     published = sorted(one for some in kept for one in some.published)

@@ -15,9 +15,10 @@ from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
 from ...model.failure import left_behind_by_hold, steps_of
 from ...model.names import child_of
-from ...model.records import Count, Created, NewRun, Run
+from ...model.records import Count, Created, Definition, NewRun, Run
 from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
+from .workers import definition_rows
 
 _CREATE_TRIES = 5
 _PLAIN = frozenset({"insert_plain", "insert_plain_and_tell"})
@@ -129,7 +130,12 @@ def _existing(run: NewRun, found: Sequence[Row], repeated: bool) -> Created | Si
 
 
 @transaction
-def cancel(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+def cancel(
+    run_ids: Sequence[UUID], reason: str | None = None, known: Sequence[Definition] = ()
+) -> Steps[list[Controlled]]:
+    """`known`: definitions that the database must have, so that what they owe to a cancelled run is started."""
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     return (yield from cancel_rows(run_ids, reason))
 
 
@@ -162,8 +168,13 @@ def resume(run_ids: Sequence[UUID], run_new: bool = False) -> Steps[list[Control
 def revive(run_ids: Sequence[UUID]) -> Steps[list[Controlled]]:
     """Open finished runs again. The failed steps that ended them are done anew, and so are failed children that the
     parent's failure came from, and children that its end took along; everything that succeeded is kept."""
-    culprits = yield from _ended_below(run_ids)
-    yield query("lock_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
+    culprits: set[UUID] = set()
+    locked: set[UUID] = set()
+    while not (wanted := {*run_ids, *culprits}) <= locked:
+        # What ends while we wait for a lock is seen only afterwards: look when the locks are held.
+        yield query("lock_runs", b=sorted((run_id,) for run_id in wanted))
+        locked = wanted
+        culprits = yield from _ended_below(run_ids)
     rows = yield query("get_runs", b=sorted({(run_id,) for run_id in (*run_ids, *culprits)}))
     steps = [(row["id"], step) for row in rows if _is_failed(row) for step in steps_of(row["error_json"])]
     if steps:
@@ -199,7 +210,11 @@ def _is_failed(row: Row) -> bool:
 
 
 @transaction
-def delete(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
+def delete(
+    run_ids: Sequence[UUID], reason: str | None = None, known: Sequence[Definition] = ()
+) -> Steps[list[Controlled]]:
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     yield from cancel_rows(run_ids, reason)
     rows = yield query("get_runs", b=sorted({(run_id,) for run_id in run_ids}))
     keys = {row["id"]: row["idempotency_key"] for row in rows if row["idempotency_key"] is not None}

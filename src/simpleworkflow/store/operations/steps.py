@@ -47,9 +47,9 @@ def _histories(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
 
 
 @reading
-def reload(run_id: UUID, epoch: int) -> Steps[tuple[Renewal, History]]:
+def reload(run_id: UUID, epoch: int, worker: str) -> Steps[tuple[Renewal, History]]:
     """(state of the lease, history) of one run; the wake counter first, so that no later wake is taken for seen."""
-    (state,) = yield from leases.lease_states([(run_id, epoch)])
+    (state,) = yield from leases.lease_states([(run_id, epoch)], worker)
     histories = yield from _histories([run_id])
     return state, histories[run_id]
 
@@ -101,40 +101,41 @@ def kind_of(entry: Entry) -> Kind:
 
 
 def flush(
-    entries: Sequence[Entry], *, fused: bool = False, alike: bool = False, telling: bool = False
+    entries: Sequence[Entry], worker: str, *, fused: bool = False, alike: bool = False, telling: bool = False
 ) -> Operation[list[Outcome]]:
     """Endings alone, and plain records alone where one statement can fence them, take the short road; everything else
     is locked first. `alike`: all of one kind. `telling`: a plain success is announced with its commit."""
     kinds = {kind_of(entries[0])} if alike else set(map(kind_of, entries))
     if kinds <= {Kind.SUCCESS, Kind.ENDING}:
-        return leases.settle(cast(Sequence[Ending], entries), fused=fused, telling=telling)
+        return leases.settle(cast(Sequence[Ending], entries), worker, fused=fused, telling=telling)
     if fused and kinds == {Kind.RESULT}:
-        operation = _record_results(cast(Sequence[Record], entries))
+        operation = _record_results(cast(Sequence[Record], entries), worker)
         operation.hopeful = True
         return operation
     if fused and kinds <= {Kind.RESULT, Kind.RECORD}:
-        return _record_fenced(cast(Sequence[Record], entries))
-    return _flush(entries)
+        return _record_fenced(cast(Sequence[Record], entries), worker)
+    return _flush(entries, worker)
 
 
 @statements
-def _record_fenced(records: Sequence[Record]) -> Steps[list[Outcome]]:
+def _record_fenced(records: Sequence[Record], worker: str) -> Steps[list[Outcome]]:
+    _aim(records)
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
-    rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
+    rows = yield query("record_fenced", s=list(map(_record_row, ordered)), worker=worker)
     return _held_outcomes(records, rows)
 
 
 @statements
-def _record_results(records: Sequence[Record], repeated: bool = False) -> Steps[list[Outcome]]:
+def _record_results(records: Sequence[Record], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
     """The usual record, with nothing in the batch that it does not need. Whose lease is lost is asked when one is: what
     has been written stays as it is."""
     columns = None if repeated else in_columns(sorted(records, key=attrgetter("run_id")))
     if columns is not None:
-        (answer,) = yield query("record_results", **columns)
+        (answer,) = yield query("record_results", worker=worker, **columns)
         if answer["held"] == len(records):
             return [Outcome.DONE] * len(records)
     ordered = sorted(_last_of_each(records), key=attrgetter("run_id"))
-    rows = yield query("record_fenced", s=list(map(_record_row, ordered)))
+    rows = yield query("record_fenced", s=list(map(_record_row, ordered)), worker=worker)
     return _held_outcomes(records, rows)
 
 
@@ -162,34 +163,46 @@ def _held_outcomes(records: Sequence[Record], rows: Sequence[Row]) -> list[Outco
     return [Outcome.DONE if (record.run_id, record.epoch) in held else Outcome.LOST for record in records]
 
 
+def _aim(entries: Sequence[Entry]) -> None:
+    """Before the transaction begins, since its time is that of its beginning: what is due, is due when it was meant."""
+    for entry in entries:
+        if not isinstance(entry, Ending) and entry.left is not None:
+            entry.due_in = entry.left()
+        if isinstance(entry, Pause):
+            _aim(entry.waits)
+        elif isinstance(entry, Record) and entry.also:
+            _aim(entry.also)
+
+
 @transaction
-def _flush(entries: Sequence[Entry], repeated: bool = False) -> Steps[list[Outcome]]:
+def _flush(entries: Sequence[Entry], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
+    _aim(entries)
     if any(isinstance(entry, Ending) and entry.has_parent for entry in entries):
         # All of them at once: two statements, each in id order, would still meet another flush in a deadlock.
         yield query("lock_runs", b=sorted({(entry.run_id,) for entry in entries}))
     keys = sorted({(entry.run_id, entry.epoch) for entry in entries})
-    held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=keys))}
+    held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=keys, worker=worker))}
     mine = [entry for entry in entries if (entry.run_id, entry.epoch) in held]
     yield from _write_records([entry for entry in mine if isinstance(entry, Record)], repeated)
     done: set[int] = {id(entry) for entry in mine if isinstance(entry, Record)}
     endings = [entry for entry in mine if isinstance(entry, Ending)]
     if endings:
         yield from _clear(endings)
-        settled = yield from leases.settle_locked(endings)
+        settled = yield from leases.settle_locked(endings, worker)
         done |= {id(entry) for entry in endings if (entry.run_id, entry.epoch) in settled}
     pauses = [entry for entry in mine if isinstance(entry, Pause)]
-    paused = yield from _write_pauses(pauses)
+    paused = yield from _write_pauses(pauses, worker)
     done |= {id(entry) for entry in pauses if entry.run_id in paused}
     refused = sorted({(entry.run_id, entry.epoch) for entry in pauses if id(entry) not in done})
     if refused and endings:
         # The end of another entry's run may have taken this one along: that is lost, not woken.
-        held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=refused))}
+        held = {(row["run_id"], row["epoch"]) for row in (yield query("lock_leases", b=refused, worker=worker))}
     woken = {id(entry) for entry in pauses if (entry.run_id, entry.epoch) in held} - done
     answers = [
         Outcome.DONE if id(entry) in done else Outcome.WOKEN if id(entry) in woken else Outcome.LOST
         for entry in entries
     ]
-    return (yield from _after_ambiguity(entries, answers)) if repeated else answers
+    return (yield from _after_ambiguity(entries, worker, answers)) if repeated else answers
 
 
 def _write_records(records: Sequence[Record], repeated: bool) -> Steps[None]:
@@ -259,10 +272,11 @@ def _last_of_each(records: Sequence[Record]) -> list[Record]:
     return list({(record.run_id, record.step_id): record for record in records}.values())
 
 
-def _write_pauses(pauses: Sequence[Pause]) -> Steps[set[UUID]]:
+def _write_pauses(pauses: Sequence[Pause], worker: str) -> Steps[set[UUID]]:
     if not pauses:
         return set()
-    rows = yield query("pause_runs", b=[(p.run_id, p.epoch, p.wakes, _micros(p.due_in)) for p in pauses])
+    batch = [(p.run_id, p.epoch, p.wakes, _micros(p.due_in)) for p in pauses]
+    rows = yield query("pause_runs", b=batch, worker=worker)
     paused = {row["run_id"] for row in rows}
     waits = [wait for pause in pauses if pause.run_id in paused for wait in pause.waits]
     if waits:
@@ -283,7 +297,7 @@ def _awaited(pause: Pause) -> str | None:
     return json.encode(told, what="event data")
 
 
-def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[list[Outcome]]:
+def _after_ambiguity(entries: Sequence[Entry], worker: str, answers: list[Outcome]) -> Steps[list[Outcome]]:
     """The first try may have committed: an ending or a pause that stands as we meant it was ours, and so were the
     records of its execution that came with it."""
     lost = [
@@ -293,7 +307,7 @@ def _after_ambiguity(entries: Sequence[Entry], answers: list[Outcome]) -> Steps[
     ]
     if not lost:
         return answers
-    rows = yield query("settled_already", b=lost)
+    rows = yield query("settled_already", b=lost, worker=worker)
     ours = {(row["run_id"], row["epoch"]) for row in rows}
     return [
         Outcome.DONE if (entry.run_id, entry.epoch) in ours else answer

@@ -14,21 +14,26 @@ from ..protocol import Row, Steps, query, reading, statements
 @statements
 def define(definitions: Sequence[Definition]) -> Steps[None]:
     """Tell the database what it must know of these workflows; whether they are enabled stays as it is."""
-    rows = sorted(
-        ((d.name, d.description, d.on_cancel, d.dead_letter, d.on_exhausted) for d in definitions),
-        key=lambda row: row[0],
-    )
-    if rows:
-        yield query("upsert_definitions", d=rows)
+    if definitions:
+        yield query("upsert_definitions", d=definition_rows(definitions))
+
+
+def definition_rows(definitions: Sequence[Definition]) -> list[tuple[str | None, ...]]:
+    by_name = sorted(definitions, key=lambda one: one.name)
+    return [(d.name, d.description, d.on_cancel, d.dead_letter, d.on_exhausted) for d in by_name]
 
 
 @statements
-def create_definition(name: str, description: str | None) -> Steps[None]:
+def create_definition(name: str, description: str | None, known: Sequence[Definition] = ()) -> Steps[None]:
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     yield query("create_definition", name=name, description=description)
 
 
 @statements
-def enable(name: str, is_enabled: bool) -> Steps[None]:
+def enable(name: str, is_enabled: bool, known: Sequence[Definition] = ()) -> Steps[None]:
+    if known:
+        yield query("introduce_definitions", d=definition_rows(known))
     yield query("enable_definition", name=name, is_enabled=is_enabled)
 
 

@@ -23,7 +23,9 @@ SELECT x.* FROM :l CROSS JOIN LATERAL (
 -- name: lock_lanes
 -- differs: rows are locked, in order; one that had to be waited for is looked at again, epoch and all
 -- batch: l(lane text, epoch bigint)
-SELECT n.lane FROM :l JOIN workflow.outbox_lane n ON n.lane = l.lane AND n.epoch = l.epoch ORDER BY n.lane
+-- param: owner text
+SELECT n.lane FROM :l JOIN workflow.outbox_lane n ON n.lane = l.lane AND n.epoch = l.epoch AND n.owner = :owner
+ORDER BY n.lane
 FOR NO KEY UPDATE OF n
 
 -- name: lock_lanes_of

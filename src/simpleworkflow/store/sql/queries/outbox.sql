@@ -1,5 +1,5 @@
 -- The outbox on its way out: reading what may be offered, marking what became of it, lanes and their owners. Marks are
--- made while the row lock of the event's lane is held and the owner's epoch is proved (lock_lanes); operators take the
+-- made while the row lock of the event's lane is held and owner and epoch are proved (lock_lanes); operators take the
 -- same lock (lock_lanes_of). So marking, skipping and offering again never pass each other.
 
 -- fragment: lane_of
@@ -34,9 +34,12 @@ WHERE {lane_of} = (SELECT l.lane FROM :l) AND o.status = 'retrying' AND o.publis
 ORDER BY o.due_at LIMIT :limit
 
 -- name: lock_lanes
--- The fence: of these lanes, those that are still held with that epoch, locked until the transaction ends.
+-- The fence: of these lanes, those that this owner still holds with that epoch, locked until the transaction
+-- ends.
 -- batch: l(lane text, epoch bigint)
-SELECT n.lane FROM :l JOIN workflow.outbox_lane n ON n.lane = l.lane AND n.epoch = l.epoch ORDER BY n.lane
+-- param: owner text
+SELECT n.lane FROM :l JOIN workflow.outbox_lane n ON n.lane = l.lane AND n.epoch = l.epoch AND n.owner = :owner
+ORDER BY n.lane
 
 -- name: lock_lanes_of
 -- The same for operators, who own no lane.

@@ -1,6 +1,9 @@
 -- PostgreSQL's own texts: rows are locked and skipped, lanes are walked by LATERAL, and a move and its event are one
 -- statement where the path is hot.
 
+-- fragment: worker_told
+(e.data ->> 'worker')
+
 -- name: insert_and_tell
 -- differs: NOTIFY in the same statement, one round trip and one commit less
 -- like: insert_runs
@@ -84,7 +87,8 @@ FROM claimed
 -- name: claim_suspect_lanes
 -- differs: follows claim_lanes
 -- like: claim_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
+-- param: least integer, most integer
+-- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
 
 -- name: log_leased
 -- differs: claim_lanes logs its own event here
@@ -103,6 +107,7 @@ ORDER BY r.id FOR NO KEY UPDATE
 -- name: settle_runs
 -- differs: one statement, one round trip: the move and both events
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
+-- param: worker text
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -129,6 +134,7 @@ SELECT id AS run_id, epoch FROM settled
 -- name: finish_runs
 -- differs: one statement, one round trip: the move and both events
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
 WITH finished AS (
   UPDATE workflow.workflow_run AS r
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
@@ -174,6 +180,7 @@ SELECT id AS run_id, epoch FROM finished
 -- name: renew_leases
 -- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
+-- param: worker text
 WITH mine AS MATERIALIZED (
   SELECT held.id, b.lease FROM :b CROSS JOIN LATERAL (
     SELECT r.id FROM workflow.workflow_run r
@@ -187,6 +194,7 @@ RETURNING r.id AS run_id
 -- name: lock_leases
 -- differs: row locks
 -- batch: b(run_id uuid, epoch bigint)
+-- param: worker text
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   SELECT FROM workflow.workflow_run r
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held
@@ -194,14 +202,16 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
 -- batch: w(worker text)
+-- batch: x(run_id uuid)
 -- param: limit integer, unit bigint, me text
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    max_attempts = CASE WHEN {excused} = 1 THEN coalesce(max_attempts, 3) + 1 ELSE max_attempts END,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
     finished_at = NULL, updated_at = :now,
     last_error = 'its worker stopped without finishing it: ' || leased_by,
@@ -235,6 +245,11 @@ SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at 
     error = json_build_object('type', 'RunTimedOut', 'message', 'its deadline passed')
 FROM overdue WHERE r.id = overdue.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
+
+-- name: next_expiry
+-- differs: intervals
+SELECT (extract(epoch FROM ({next_deadline}) - :now) * 1000000)::bigint AS deadline_in,
+       (extract(epoch FROM ({next_start_by}) - :now) * 1000000)::bigint AS start_in
 
 -- name: expire_unstarted
 -- differs: follows expire_deadlines

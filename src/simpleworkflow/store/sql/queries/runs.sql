@@ -1,8 +1,9 @@
 -- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
 -- "still in that state, still mine?" and makes one move. Every UPDATE bumps version: that is how the
 -- foreign-writer triggers tell our writes from plain SQL. Batches come sorted by run id, so locks are taken in id order.
--- "Still mine" is one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would look so selective to a planner
--- that it reads a young table, or the index of leased runs, from end to end instead of looking each run up.
+-- "Still mine" is run, epoch and worker, and one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would
+-- look so selective to a planner that it reads a young table, or the index of leased runs, from end to end instead of
+-- looking each run up. Why the worker is asked, too: docs/decisions/0025.
 
 -- fragment: run_columns
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chosen_attempts} AS max_attempts, r.lease_until, r.leased_by,
@@ -14,7 +15,10 @@ r.result AS result_json, r.payload AS payload_json, r.traceparent
 CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END
 
 -- fragment: valid_epoch
-CASE WHEN r.status = 'leased' THEN r.lease_epoch END
+CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END
+
+-- fragment: worker_told
+json_extract(e.data, '$.worker')
 
 -- name: insert_runs
 -- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
@@ -126,7 +130,8 @@ RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priori
 
 -- name: claim_suspect_lanes
 -- like: claim_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
+-- param: least integer, most integer
+-- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
 
 -- name: log_leased
 -- batch: e(run_id uuid, epoch bigint)
@@ -154,6 +159,7 @@ AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NU
 -- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
 -- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
@@ -165,17 +171,18 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     started_at = CASE WHEN {never_started} THEN NULL ELSE r.started_at END,
     deadline_at = CASE WHEN b.anew = 1 AND {never_started} THEN NULL ELSE r.deadline_at END
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: finish_runs
 -- The usual end, a success that nobody else needs to hear of: settle_runs with as little as possible in its batch.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
     finished_at = :now, result = b.result
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: log_finished
@@ -205,33 +212,41 @@ UNION ALL
 SELECT b.run_id, 'held', b.epoch, b.data, :now FROM :b WHERE b.held = 1
 
 -- name: settled_already
--- After an ambiguous commit: which entries stand exactly as we meant to leave them.
+-- After an ambiguous commit: which entries stand exactly as we meant to leave them, under a lease that was ours: the
+-- run no longer names its worker, its trail does.
 -- batch: b(run_id uuid, epoch bigint, status text)
+-- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-WHERE r.lease_epoch = b.epoch AND r.status = b.status
+WHERE r.lease_epoch = b.epoch AND r.status = b.status AND EXISTS (
+  SELECT 1 FROM workflow.workflow_event e
+  WHERE e.workflow_id = r.id AND e.event_type = 'leased' AND e.lease_epoch = b.epoch
+    AND {worker_told} = :worker)
 
 -- name: renew_leases
 -- Prolongs leases, never shortens one that user code prolonged further.
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET lease_until = CASE WHEN r.lease_until > :now + us(b.lease) THEN r.lease_until ELSE :now + us(b.lease) END,
     version = r.version + 1, updated_at = :now
 FROM :b
-WHERE r.id = b.run_id AND r.status = 'leased' AND r.lease_epoch = b.epoch
+WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id
 
 -- name: lease_states
 -- What became of the runs that a worker believes it owns.
 -- batch: b(run_id uuid, epoch bigint)
-SELECT r.id, b.epoch, CASE WHEN r.status = 'leased' AND r.lease_epoch = b.epoch THEN 1 ELSE 0 END AS owned,
+-- param: worker text
+SELECT r.id, b.epoch, CASE WHEN {valid_epoch} = b.epoch THEN 1 ELSE 0 END AS owned,
        CASE WHEN r.held_at IS NULL THEN 0 ELSE 1 END AS held, r.wakes
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
 -- name: lock_leases
 -- The fence: of these leases, the ones that still hold, with their rows locked until the transaction ends.
 -- batch: b(run_id uuid, epoch bigint)
+-- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
-WHERE r.status = 'leased' AND r.lease_epoch = b.epoch ORDER BY r.id
+WHERE {valid_epoch} = b.epoch ORDER BY r.id
 
 -- name: log_events
 -- batch: e(run_id uuid, event text, epoch bigint, data json)
@@ -256,14 +271,43 @@ SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
 -- fragment: holds_when_spent
 EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
 
+-- fragment: excused
+CASE WHEN r.id IN (SELECT x.run_id FROM :x) THEN 1 ELSE 0 END
+
+-- fragment: lost_with_it
+o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND ({claims} o.id) > ({claims} r.id)))
+
+-- fragment: claims
+SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id =
+
+-- name: crashed_in_company
+-- Suspects about to be taken back whose process more likely ended because of another one, which is still leased or was
+-- taken back just before: leases end one after the other. They are excused, but at most three times, so that nothing is
+-- executed for ever. See docs/decisions/0024.
+-- batch: w(worker text)
+-- param: me text
+SELECT r.id AS run_id FROM workflow.workflow_run r
+WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
+  AND r.leased_by <> :me AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status = 'leased' AND o.leased_by = r.leased_by AND o.id <> r.id AND o.crashes > 0
+      AND (r.crashes = 1 OR (o.crashes > 1 AND ({claims} o.id) > ({claims} r.id))))
+  OR EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND {lost_with_it})
+  OR EXISTS (SELECT 1 FROM workflow.workflow_run o WHERE o.status = 'leased' AND {lost_with_it}))
+
 -- name: crash_runs
 -- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
--- later with growing pauses. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
+-- later with growing pauses. What is excused has one execution more. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
 -- back its own: it is alive, and after an outage its renewal or its journal is on the way.
 -- batch: w(worker text)
+-- batch: x(run_id uuid)
 -- param: limit integer, unit bigint, me text
-UPDATE workflow.workflow_run
+UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+    max_attempts = CASE WHEN {excused} = 1 THEN coalesce(max_attempts, 3) + 1 ELSE max_attempts END,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
     finished_at = NULL, updated_at = :now,
     last_error = 'its worker stopped without finishing it: ' || leased_by,
@@ -271,7 +315,7 @@ SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_unti
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
@@ -308,6 +352,20 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
 -- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time
+
+-- fragment: next_deadline
+SELECT r.deadline_at FROM workflow.workflow_run r
+WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+ORDER BY r.deadline_at LIMIT 1
+
+-- fragment: next_start_by
+SELECT r.start_by FROM workflow.workflow_run r
+WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+ORDER BY r.start_by LIMIT 1
+
+-- name: next_expiry
+-- When the next run that nobody executes will be overdue; of those that run their owners take care.
+SELECT ({next_deadline}) - :now AS deadline_in, ({next_start_by}) - :now AS start_in
 
 -- name: cancel_runs
 -- batch: b(run_id uuid)
@@ -366,10 +424,12 @@ RETURNING id, lease_epoch
 
 -- name: hasten_undo
 -- The worker has stopped a cancelled run: its undo run need not wait for the lease to end.
--- param: idempotency_key text
+-- param: run_id uuid, epoch bigint, worker text, idempotency_key text
 UPDATE workflow.workflow_run
 SET run_at = :now, version = version + 1, updated_at = :now
-WHERE idempotency_key = :idempotency_key AND deleted_at IS NULL AND status = 'pending' AND run_at > :now
+WHERE idempotency_key = :idempotency_key AND deleted_at IS NULL AND status = 'pending' AND run_at > :now AND EXISTS (
+  SELECT 1 FROM workflow.workflow_event e
+  WHERE e.workflow_id = :run_id AND e.event_type = 'leased' AND e.lease_epoch = :epoch AND {worker_told} = :worker)
 RETURNING id
 
 -- name: get_runs

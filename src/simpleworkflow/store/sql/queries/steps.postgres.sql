@@ -48,6 +48,7 @@ WHERE s.completed_at IS NULL OR s.kind = 'publish'
 -- differs: only where rows can be locked inside a statement: the fence and the records in one round trip, one commit. The
 -- lock reads a row anew when it had to wait for it, so a lease that was taken over meanwhile does not come through.
 -- batch: s(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed bigint, due_in bigint, input json, output json, error json)
+-- param: worker text
 WITH b AS MATERIALIZED (
   SELECT s.* FROM :s CROSS JOIN LATERAL (
     SELECT FROM workflow.workflow_run r
@@ -61,7 +62,7 @@ SELECT b.run_id, b.epoch FROM b
 -- differs: record_fenced for the usual record, a step that came to its end at the first attempt: as little as possible in its batch, and no look whether it is there already, which it never is but for a try whose answer was lost; the answer is how many leases held
 -- Each column is one text: asyncpg looks at every element of an array several times before it writes it, which took longer
 -- than making the record. What holds the unit separator is sent by record_fenced.
--- param: run_ids text, epochs text, step_ids text, elapsed text, inputs text, outputs text
+-- param: worker text, run_ids text, epochs text, step_ids text, elapsed text, inputs text, outputs text
 WITH written AS (
   INSERT INTO workflow.workflow_step (run_id, lease_epoch, step_id, kind, status, started_at, completed_at, input, output)
   SELECT s.run_id, s.epoch, s.step_id, 'step', 'succeeded', :now - us(s.elapsed), :now,

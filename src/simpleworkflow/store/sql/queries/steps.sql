@@ -98,6 +98,7 @@ FROM :b WHERE s.id = b.signal_id AND s.consumed_at IS NULL
 -- name: pause_runs
 -- Gives up the slot. A wake that came since the history was read refuses the pause: look again.
 -- batch: b(run_id uuid, epoch bigint, wakes bigint, due_in bigint)
+-- param: worker text
 UPDATE workflow.workflow_run AS r
 SET status = 'paused', version = r.version + 1, crashes = 0, run_at = :now + us(b.due_in), lease_until = NULL,
     leased_by = NULL, updated_at = :now

@@ -13,6 +13,15 @@ SET description = excluded.description, on_cancel = excluded.on_cancel, dead_let
     on_exhausted = excluded.on_exhausted,
     runtime = excluded.runtime, updated_at = excluded.updated_at
 
+-- name: introduce_definitions
+-- What an App knows of workflows that no worker has served yet; where a worker has told its own, that stays.
+-- batch: d(name text, description text, on_cancel text, dead_letter text, on_exhausted text)
+INSERT INTO workflow.workflow_registry
+  (workflow_name, runtime, description, on_cancel, dead_letter, on_exhausted, updated_at)
+SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM :d
+WHERE true
+ON CONFLICT (workflow_name) DO NOTHING
+
 -- name: create_definition
 -- Makes a name known before anybody serves it; what is known already stays as it is.
 -- param: name text, description text
