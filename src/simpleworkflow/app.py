@@ -122,8 +122,8 @@ class App(Client):
         timeout: Duration | None = None,
         lease: Duration | None = None,
         concurrency: int | None = None,
-        dead_letter: str | None = None,
-        on_cancel: str | None = None,
+        dead_letter: Workflow[Any, Any] | str | None = None,
+        on_cancel: Workflow[Any, Any] | str | None = None,
         on_exhausted: Literal["fail", "hold"] = "fail",
     ) -> Decorator:
         """Make a function a workflow: `async def f(ctx: Context, order: Order) -> Receipt`, or `def` with SyncContext.
@@ -133,8 +133,8 @@ class App(Client):
         timeout: a run ends timed_out so long after a worker first took it to start it.
         lease: how long a worker may be silent before its runs of this type are taken over.
         concurrency: at most so many at a time in one worker process.
-        dead_letter: a workflow that is started with the story of each run that ends failed.
-        on_cancel: a workflow that is started when a run is cancelled, with its id and payload.
+        dead_letter: a workflow (or its name) that is started with the id, payload and error of each run that ends failed.
+        on_cancel: a workflow (or its name) that is started when a run is cancelled, with its id and payload.
         on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
         """
         if callable(name):

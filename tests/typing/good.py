@@ -38,7 +38,7 @@ async def tick(ctx: swf.Context) -> int:
     return ctx.epoch
 
 
-@app.workflow("orders.print.v1", on_cancel="orders.unprint.v1", dead_letter="ops.failed.v1")
+@app.workflow("orders.print.v1", on_cancel=tick, dead_letter="ops.failed.v1")
 def print_label(ctx: swf.SyncContext, words: list[str]) -> str:
     ctx.heartbeat(timedelta(seconds=30))
     return " ".join(words)
