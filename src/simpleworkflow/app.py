@@ -133,8 +133,8 @@ class App(Client):
         timeout: a run ends timed_out so long after a worker first took it to start it.
         lease: how long a worker may be silent before its runs of this type are taken over.
         concurrency: at most so many at a time in one worker process.
-        dead_letter: a workflow (or its name) that is started with the id, payload and error of each run that ends failed.
-        on_cancel: a workflow (or its name) that is started when a run is cancelled, with its id and payload.
+        dead_letter: a workflow, or its name, that is started with id, payload and error of each run that ends failed.
+        on_cancel: a workflow, or its name, that is started when a run is cancelled, with its id and payload.
         on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
         """
         if callable(name):

@@ -174,3 +174,37 @@ async def test_a_worker_warns_of_an_on_cancel_or_dead_letter_that_nobody_has_def
     assert told[0].startswith("a.work.v1 says on_cancel='nope.nope', a workflow that this App does not have")
     assert told[0].endswith("app.declare('nope.nope')")
     await app.close()
+
+
+# Too late.
+
+
+async def test_a_call_that_came_too_late_says_what_the_run_failed_with(app: swf.App) -> None:
+    @app.workflow("a.work.v1")
+    async def work(ctx: swf.Context, reason: str) -> None:
+        raise swf.PermanentError(reason)
+
+    async with app.worker():
+        short, long = [await app.trigger(work, reason) for reason in ("no such order 4711", "x" * 5000)]
+        for handle in (short, long):
+            with pytest.raises(swf.RunFailed):
+                await handle.result(20)
+    for call in (short.signal("go"), short.cancel(), short.hold(), short.resume()):
+        with pytest.raises(swf.AlreadyFinished, match=r"has already failed \(.*no such order 4711\); "):
+            await call
+    with pytest.raises(swf.AlreadyFinished) as caught:
+        await long.signal("go")
+    assert len(str(caught.value)) < 500
+
+
+async def test_a_run_that_succeeded_at_last_has_no_old_error_in_the_sentence(app: swf.App) -> None:
+    @app.workflow("a.flaky.v1", retry=swf.Retry(base=0))
+    async def flaky(ctx: swf.Context) -> None:
+        if ctx.attempt == 0:
+            raise ValueError("once")
+
+    async with app.worker():
+        handle = await app.trigger(flaky)
+        await handle.result(20)
+    with pytest.raises(swf.AlreadyFinished, match=r"has already succeeded; the signal 'go' was not accepted"):
+        await handle.signal("go")

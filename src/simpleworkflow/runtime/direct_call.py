@@ -39,8 +39,9 @@ def check_call(workflow: Workflow[Any, Any], args: Sequence[Any], kwargs: Mappin
 def _how_to_run(workflow: Workflow[Any, Any], words: Sequence[str]) -> str:
     name, *input = words
     given = ", ".join(words)
+    in_a_test = ", ".join(["ctx", *input])
     wait, app = ("await ", "app") if workflow.is_async else ("", "app.sync")
     return (
-        f"{workflow.name} is a workflow: write {wait}{app}.run({given}), or in another workflow {wait}ctx.run({given}); "
-        f"a test that calls its function passes a context first: {name}({', '.join(['ctx', *input])})"
+        f"{workflow.name} is a workflow: write {wait}{app}.run({given}), or in another workflow "
+        f"{wait}ctx.run({given}); a test that calls its function passes a context first: {name}({in_a_test})"
     )
