@@ -7,6 +7,7 @@ twice before a lease ends, and a stop takes at most drain + a few seconds.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .model.duration import human
@@ -46,5 +47,15 @@ class Settings:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
 
 
-def default_url() -> str:
-    return os.environ.get(URL_VARIABLE) or DEFAULT_URL
+class DefaultURL(str):
+    """The database of an App that names none itself."""
+
+    __slots__ = ()
+
+
+guards: list[Callable[[DefaultURL], None]] = []
+"""Asked before a DefaultURL is opened; raise to refuse. The test kit's: tests must not write to the real database."""
+
+
+def default_url() -> DefaultURL:
+    return DefaultURL(os.environ.get(URL_VARIABLE) or DEFAULT_URL)
