@@ -1,7 +1,7 @@
 """What a JSON reader says of a value that does not fit its type, in the words of Python.
 
-Expected `null`, got `object` - at `$`          expected None, got dict
-Expected `str`, got `int` - at `$.tags[0]`      tags[0]: expected str, got int
+``Expected `null`, got `object` - at `$` `` becomes "expected None, got dict", and ``… - at `$.tags[0]` `` becomes
+"tags[0]: expected str, got int".
 """
 
 from __future__ import annotations
