@@ -1,6 +1,6 @@
 """One trace from a web request to the last step of a child run, printed as the tree that a tracing backend would draw.
 
-    pip install simpleworkflow[otel] opentelemetry-sdk
+    pip install '/path/to/simpleworkflow[otel]' opentelemetry-sdk
     python examples/tracing.py
 
 simpleworkflow needs no set-up for this: it sees the provider that the program has set. Instead of the exporter below, a

@@ -27,9 +27,9 @@ from .config import PREFIXES_VARIABLE, Settings
 from .model.duration import Duration, human, seconds
 from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
 from .model.keeping import Keep, rules_of
-from .model.misfit import OnChanged, OnMisfit
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
 from .model.outbox import lifecycle_rules
+from .model.policies import OnChanged, OnMisfit
 from .model.records import Definition
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
@@ -124,8 +124,8 @@ class App(Client):
         timeout: Duration | None = None,
         lease: Duration | None = None,
         concurrency: int | None = None,
-        dead_letter: str | None = None,
-        on_cancel: str | None = None,
+        dead_letter: Workflow[Any, Any] | str | None = None,
+        on_cancel: Workflow[Any, Any] | str | None = None,
         on_exhausted: Literal["fail", "hold"] = "fail",
         on_changed: OnChanged | None = None,
         on_misfit: OnMisfit | None = None,
@@ -137,8 +137,8 @@ class App(Client):
         timeout: a run ends timed_out so long after a worker first took it to start it.
         lease: how long a worker may be silent before its runs of this type are taken over.
         concurrency: at most so many at a time in one worker process.
-        dead_letter: a workflow that is started with the story of each run that ends failed.
-        on_cancel: a workflow that is started when a run is cancelled, with its id and payload.
+        dead_letter: a workflow, or its name, that is started with id, payload and error of each run that ends failed.
+        on_cancel: a workflow, or its name, that is started when a run is cancelled, with its id and payload.
         on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
         on_changed: "hold" (or "warn", or "run") when a step is new and one that is on record seems to be the same under
             its old name; the App's Settings decide unless given.

@@ -7,12 +7,13 @@ twice before a lease ends, and a stop takes at most drain + a few seconds.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .model.duration import human
 from .model.errors import InvalidPolicy
 from .model.limits import MAX_BYTES
-from .model.misfit import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
+from .model.policies import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
 
 URL_VARIABLE = "SIMPLEWORKFLOW_URL"
 PREFIXES_VARIABLE = "WORKER_TYPE_PREFIXES"
@@ -53,5 +54,15 @@ class Settings:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
 
 
-def default_url() -> str:
-    return os.environ.get(URL_VARIABLE) or DEFAULT_URL
+class DefaultURL(str):
+    """The database of an App that names none itself."""
+
+    __slots__ = ()
+
+
+guards: list[Callable[[DefaultURL], None]] = []
+"""Asked before a DefaultURL is opened; raise to refuse. The test kit's: tests must not write to the real database."""
+
+
+def default_url() -> DefaultURL:
+    return DefaultURL(os.environ.get(URL_VARIABLE) or DEFAULT_URL)

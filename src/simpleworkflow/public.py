@@ -3,13 +3,17 @@
 The package itself is empty until then (`__init__.py`), so that `simpleworkflow --help`, shell completion and tools that
 only look at the version do not pay for an event loop, a JSON codec and the whole engine. Type checkers read this file
 as if it were the package. Programs never import it: `swf.App`, not `swf.public.App`.
+
+simple-workflow's names are here because its programs import them from `simpleworkflow`; pgqrs's are in compat.pgqrs.
 """
 
+from . import testing
 from .app import App
 from .client.findings import Finding
 from .client.handle import RunHandle
 from .client.schedules import Backfill
 from .client.sync import SyncRunHandle
+from .compat.intents import Client, Intent, IntentPoller, WorkflowExecutor, WorkflowRun
 from .config import Settings
 from .model.errors import (
     AlreadyFinished,
@@ -65,6 +69,7 @@ __all__ = [
     "App",
     "Backfill",
     "ChildHandle",
+    "Client",
     "Context",
     "Event",
     "EventType",
@@ -73,6 +78,8 @@ __all__ = [
     "Finding",
     "Happening",
     "IdempotencyConflict",
+    "Intent",
+    "IntentPoller",
     "InvalidDuration",
     "InvalidFilter",
     "InvalidInput",
@@ -120,8 +127,11 @@ __all__ = [
     "SyncRunHandle",
     "Winner",
     "Workflow",
+    "WorkflowExecutor",
+    "WorkflowRun",
     "current",
     "step",
     "step_info",
+    "testing",
     "trace_with",
 ]

@@ -381,7 +381,7 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path: Path, star
     (tmp_path / "prometheus_client.py").write_text("raise ImportError('not installed')\n")
     worker = start(str(tmp_path / "a.db"), "--metrics-port", "0", PYTHONPATH=str(tmp_path))
     assert worker.ended() == 1
-    assert "pip install 'simpleworkflow[metrics]'" in worker.log
+    assert "pip install '/path/to/simpleworkflow[metrics]'" in worker.log
     assert "Traceback" not in worker.log
 
 

@@ -76,12 +76,23 @@ import simpleworkflow as swf
 {first}
 from simpleworkflow import *
 assert App is swf.App and Retry is swf.Retry and step is swf.step
-assert all(hasattr(swf, name) for name in swf.__all__) and set(swf.__all__) <= set(dir(swf))
-from simpleworkflow import testing, Store, IntentPoller, clock, model
-assert callable(testing.env) and Store is swf.Store and "Store" in dir(swf) and clock.new_id()
+assert all(hasattr(swf, name) for name in swf.__all__)
+from simpleworkflow import testing, IntentPoller, clock, model
+assert callable(testing.env) and IntentPoller is swf.IntentPoller and clock.new_id()
 print(len(swf.__all__) > 40)
 """
     assert python(code, tmp_path) == "True"
+
+
+@pytest.mark.parametrize("first", ["", "swf.App; swf.testing.env;", "import simpleworkflow.compat.pgqrs"])
+def test_completion_offers_the_public_names_and_no_others(tmp_path: Path, first: str) -> None:
+    code = f"""
+import simpleworkflow as swf
+{first}
+print(sorted(name for name in dir(swf) if not name.startswith("__")) == sorted(swf.__all__))
+print("TYPE_CHECKING" in vars(swf), len(swf.__all__) == len(set(swf.__all__)), "__version__" in dir(swf))
+"""
+    assert python(code, tmp_path).split() == ["True", "False", "True", "True"]
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error_that_says_so(tmp_path: Path) -> None:
@@ -90,10 +101,13 @@ import simpleworkflow as swf
 try:
     swf.Workflw
 except AttributeError as error:
-    print(error)
+    print(error, error.name, error.obj is swf)
 try:
     from simpleworkflow import Ap
 except ImportError as error:
     print(type(error).__name__)
 """
-    assert python(code, tmp_path).splitlines() == ["module 'simpleworkflow' has no attribute 'Workflw'", "ImportError"]
+    assert python(code, tmp_path).splitlines() == [
+        "module 'simpleworkflow' has no attribute 'Workflw' Workflw True",
+        "ImportError",
+    ]

@@ -132,7 +132,7 @@ async def test_a_missing_driver_is_a_finding_as_well(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(postgres, "asyncpg", None)
     (found,) = await swf.App("postgresql://u@h/d").doctor()
     assert found.level is Level.PROBLEM
-    assert found.fix == "pip install 'simpleworkflow[postgres]'"
+    assert found.fix == "pip install '/path/to/simpleworkflow[postgres]'"
 
 
 def test_a_database_that_takes_no_writes_is_a_problem(sound_url: str, raw_sound: Raw) -> None:
@@ -164,7 +164,7 @@ def test_migrations_of_a_newer_version_are_a_warning(app: swf.App, raw: Raw) -> 
     told = only(app, "migrations")
     assert told.level is Level.WARNING
     assert "9999" in told.seen
-    assert said(told) == "pip install --upgrade simpleworkflow"
+    assert said(told) == "pip install --upgrade /path/to/simpleworkflow, a checkout of the newer version"
 
 
 def test_a_migration_with_another_text_is_a_problem(app: swf.App, raw: Raw) -> None:

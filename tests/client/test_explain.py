@@ -126,7 +126,8 @@ async def test_a_run_that_waits_for_two_things_names_both_and_a_signal_gives_the
     assert told.reason is Reason.WAITING_FOR_SIGNAL
     assert f"child run {child.run_id} (t.below.v1), which is paused and waits for 20" in told.sentence
     assert "signal 'enough' since 20" in told.sentence
-    assert "; it looks again at 20" in told.sentence, "its signal has a time limit"
+    assert " (until 20" in told.sentence, "its signal has a time limit"
+    assert "looks again" not in told.sentence, "and no instant is told twice"
 
 
 async def test_the_page_about_explanations_names_every_reason() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.door import run_python
 from support.ledger import Raw
 from support.scraping import free_port, scrape
 from support.waiting import until
@@ -285,26 +284,14 @@ def test_a_stopped_poller_can_start_again(app: swf.App, seed_url: str) -> None:
             assert app.sync.run("content.long.v1", timeout=20)["type"] == "content.long.v1"
 
 
-def test_the_seeds_names_are_at_the_top_level_but_not_in_the_tutorials_face() -> None:
+def test_the_seeds_names_are_at_the_top_level() -> None:
     names = {"Client", "Intent", "IntentPoller", "WorkflowExecutor", "WorkflowRun"}
     for name in names:
         assert getattr(swf, name) is getattr(intents, name)
-    assert not names & set(swf.__all__)
+    assert names <= set(swf.__all__)
     assert names == set(intents.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Intents'"):
         _ = swf.Intents  # type: ignore[attr-defined]
-
-
-def test_the_seeds_names_load_only_when_asked_for() -> None:
-    out = run_python(
-        """
-        import sys, simpleworkflow
-        before = "simpleworkflow.compat.intents" in sys.modules
-        from simpleworkflow import Intent
-        print(before, "simpleworkflow.compat.intents" in sys.modules)
-        """
-    )
-    assert out.split() == ["False", "True"]
 
 
 def test_a_poller_serves_the_metrics_of_a_worker(app: swf.App, seed_url: str) -> None:

@@ -98,6 +98,17 @@ def test_a_mistake_is_explained_and_no_secret_shown(text: str, words: str) -> No
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "[::1]", "10.1.2.3"])
+def test_everything_that_must_be_allowed_is_told_at_once(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidURL) as caught:
+        sink_at(f"http://{host}/hook")
+    for variable in ("SIMPLEWORKFLOW_WEBHOOK_ALLOW_HTTP=1", "SIMPLEWORKFLOW_WEBHOOK_ALLOW)"):
+        assert variable in str(caught.value)
+    monkeypatch.setenv("SIMPLEWORKFLOW_WEBHOOK_ALLOW_HTTP", "1")
+    monkeypatch.setenv("SIMPLEWORKFLOW_WEBHOOK_ALLOW", "localhost, 127.0.0.1, ::1, 10.1.2.3")
+    sink_at(f"http://{host}/hook")
+
+
 def test_bad_settings_in_the_environment_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SECRETS", "whsec_hunter2"), ("ALLOW", "10.0.0.0/99"), ("MODE", "loud")):
         with monkeypatch.context() as patched, pytest.raises(InvalidPolicy) as caught:

@@ -214,5 +214,5 @@ except MissingExtra as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert done.stdout == "Redis needs redis-py; install it with: pip install 'simpleworkflow[redis]'\n"
+    assert done.stdout == "Redis needs redis-py; install it with: pip install '/path/to/simpleworkflow[redis]'\n"
     assert done.stderr == ""

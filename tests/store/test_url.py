@@ -58,6 +58,36 @@ def test_other_urls_are_refused(url: object) -> None:
         parse_url(url)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("shop", r"^'shop' could be a file or the name of a database; write shop\.db \(or \./shop\) .*@host/shop for"),
+        (r"C:\data\x.db", "a path of Windows, where simpleworkflow does not run"),
+        ("c:/data/x.db", "a path of Windows"),
+        ("postgresql+asyncpg://u@h/d", r"drop \+asyncpg: postgresql://…"),
+        ("postgres+psycopg://u@h/d", r"drop \+psycopg: postgres://…"),
+        ("sqlite+aiosqlite:///x.db", r"drop \+aiosqlite: sqlite://…"),
+        ("postgresql://u:a@b@h/d", "percent-encoded: %40 for @"),
+        ("~nobody-of-that-name/x.db", "that home directory cannot be found"),
+    ],
+)
+def test_what_another_library_would_read_differently_is_refused_with_its_cure(url: str, sentence: str) -> None:
+    with pytest.raises(InvalidURL, match=sentence):
+        parse_url(url)
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert parse_url("~/x.db").target == "/somewhere/x.db"
+    assert parse_url("sqlite:///~/x.db").target == "/somewhere/x.db"
+
+
+@pytest.mark.parametrize("url", ["./shop", "sqlite:///shop", "./~", "./~/x.db", "~/x.db", "a/b", "shop.db"])
+def test_a_shown_file_leads_back_to_the_same_file(url: str) -> None:
+    parsed = parse_url(url)
+    assert parse_url(str(parsed)) == parsed
+
+
 @pytest.mark.parametrize("schema", ["Work", "a b", "a;b", '"x"', "1st", "a" * 64])
 def test_a_schema_that_would_need_quotes_is_refused(schema: str) -> None:
     with pytest.raises(InvalidURL, match="schema"):
@@ -73,7 +103,6 @@ def test_a_switch_that_is_neither_yes_nor_no_is_refused(value: str) -> None:
 SECRETS = [
     "postgresql://user:s3cret@host/db",
     "postgresql://user:s3cret@host:5432/db?sslmode=require",
-    "postgresql://user:s3cret@@host/db",
     "postgresql://user:a:s3cret@host/db",
     "postgresql://user@host/db?password=s3cret",
     "postgresql://user@host/db?sslmode=require&password=s3cret&application_name=x",
@@ -104,6 +133,8 @@ def test_a_url_without_password_is_shown_as_it_is() -> None:
         "postgresql://u:canary?x@h/db",
         "postgresql://u:[canary@h/db",
         "postgresql://u:pw@h:canary/db",
+        "postgresql://u:canary@@h/db",
+        "postgresql://u:can@ary@h/db",
         "postgresql//u:canary@h/db",
         "postgresql:/u:canary@h/db",
         "postgresql:u:canary@h/db",

@@ -119,6 +119,15 @@ def test_the_repository_names_no_machine() -> None:
             assert not re.search(r"/(work|root|home|Users)/\w", path.read_text()), f"{path} names a machine's folder"
 
 
+def test_nobody_is_sent_to_a_package_index_for_our_name() -> None:
+    """It is not there; another package of that name might be. Messages take the line from model/install.py."""
+    index = re.compile(r"pip install [^\n`]*?(?<![/\w])simpleworkflow\b")
+    for folder, pattern in (("docs", "**/*.md"), ("src", "**/*.py"), ("examples", "**/*.py")):
+        for path in sorted((ROOT / folder).glob(pattern)):
+            if path != PACKAGE / "model" / "install.py":
+                assert not index.search(path.read_text()), path
+
+
 def test_the_changelog_has_an_unreleased_section() -> None:
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text()
 

@@ -75,6 +75,7 @@ def blocking(order: Order) -> None:
 swf.App(uri="x.db")  # error: unknown option
 app.workflow("a.b.v1", retries=3)  # error: unknown option
 app.workflow("a.b.v1", retry=3)  # error: wrong type of option
+app.workflow("a.b.v1", on_cancel=3)  # error: wrong type of option
 
 
 @app.workflow("orders.two.v1")  # error: two inputs

@@ -10,6 +10,7 @@ from typing import Any, assert_type
 from uuid import UUID, uuid4
 
 import simpleworkflow as swf
+from simpleworkflow.compat import pgqrs
 
 
 @dataclass
@@ -38,7 +39,7 @@ async def tick(ctx: swf.Context) -> int:
     return ctx.epoch
 
 
-@app.workflow("orders.print.v1", on_cancel="orders.unprint.v1", dead_letter="ops.failed.v1")
+@app.workflow("orders.print.v1", on_cancel=tick, dead_letter="ops.failed.v1")
 def print_label(ctx: swf.SyncContext, words: list[str]) -> str:
     ctx.heartbeat(timedelta(seconds=30))
     return " ".join(words)
@@ -47,6 +48,27 @@ def print_label(ctx: swf.SyncContext, words: list[str]) -> str:
 @app.workflow("orders.sweep.v1", lease=60)
 def sweep(ctx: swf.SyncContext) -> None:
     assert not ctx.is_cancelled()
+
+
+@app.workflow("orders.race.v1")
+async def race(ctx: swf.Context, order: Order) -> str:
+    first = await ctx.race(ctx.run(pay, order), ctx.sleep("3 days"))
+    assert_type(first, swf.Winner[Receipt | None])
+    three = await ctx.race(ctx.run(tick), ctx.wait_for_signal("word", str), ctx.sleep(1))
+    assert_type(three.value, int | str | None)
+    four = await ctx.race(ctx.run(tick), ctx.run(tick), ctx.now(), ctx.run(pay, order))
+    assert_type(four.value, int | datetime | Receipt)
+    many = await ctx.race(*[ctx.run(pay, order) for _ in range(9)])
+    assert_type(many, swf.Winner[Receipt])
+    assert_type((await ctx.race(ctx.wait_for_signal("any"), ctx.wait_for_signal("other"))).value, Any)
+    return str(first.index)
+
+
+@app.workflow("orders.sync_race.v1")
+def sync_race(ctx: swf.SyncContext) -> int:
+    first = ctx.race(lambda c: c.run(tick), lambda c: c.sleep("1h"))
+    assert_type(first, swf.Winner[int | None])
+    return first.index
 
 
 label = app.declare("media.label.v1", input=str, output=list[str])
@@ -99,6 +121,13 @@ class Thumbnail(swf.WorkflowExecutor):
     def execute(self, run: swf.WorkflowRun) -> dict[str, str]:
         run.heartbeat(30)
         return {"status": "cancelled" if run.is_cancelled() else "completed"}
+
+
+async def others(app: swf.App) -> None:
+    store = await pgqrs.open_store("x.db")
+    assert_type(await pgqrs.workflow("zip_files").trigger({}).execute(store), str)
+    async with swf.testing.env(app) as env:
+        assert_type(env.now, datetime)
 
 
 def seed() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from ..config import URL_VARIABLE
-from ..model.duration import seconds
+from ..model.duration import EXAMPLES, seconds
 from ..model.errors import InvalidDuration, InvalidName, InvalidURL
 from ..model.names import span_of_prefix
 
@@ -31,8 +32,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 NOT_DONE = 1
 CALLED_WRONGLY = 2
 UNCLEAN = 3
+LENGTHS = 'write 30s, 5m, 1h30m or "3 days"'
 SINK_VARIABLE = "SIMPLEWORKFLOW_SINK"
 """Instead of --sink, for a line that holds a secret."""
+
+
+class Group(click.Group):
+    """A group whose help shows what each command does as a whole sentence, instead of cutting it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        lines = [(name, command.get_short_help_str(300)) for name, command in found.items() if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
+def counted(count: int, thing: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def fail(message: str, code: int = NOT_DONE) -> NoReturn:
@@ -64,8 +81,14 @@ def check_duration(_: click.Context, __: click.Parameter, value: str | None) -> 
         try:
             seconds(value, what="duration")
         except InvalidDuration as error:
-            raise click.BadParameter(str(error)) from None
+            raise click.BadParameter(str(error).replace(EXAMPLES, LENGTHS)) from None
     return value
+
+
+def check_seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """As check_duration; a plain number is seconds, for lengths that nobody takes for days."""
+    is_plain = value is not None and re.fullmatch(r"\d+(\.\d+)?", value.strip()) is not None
+    return check_duration(context, parameter, f"{value}s" if is_plain else value)
 
 
 def check_prefixes(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:

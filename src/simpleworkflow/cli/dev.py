@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from .common import check_duration, check_url, json_option, log_level_option
+from .common import check_seconds, check_url, json_option, log_level_option
 
 
 @click.command()
@@ -19,7 +19,7 @@ from .common import check_duration, check_url, json_option, log_level_option
     "--drain",
     default="1s",
     show_default=True,
-    callback=check_duration,
+    callback=check_seconds,
     help="How long running code may go on after a change, before it is handed to the new code.",
 )
 @log_level_option

@@ -37,6 +37,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion:completion", "Print a completion script for a shell."),
 }
 """Name -> (module:command, the line that `--help` shows for it)."""
+GROUPS = ("runs", "schedule", "outbox", "migrate")
+OTHER_WORDS = {"status": ["explain", "runs show"], "start": ["trigger", "worker"], "run": ["trigger", "worker"]}
+"""What people type, and what they may have meant, where no spelling is near."""
 
 
 class Commands(click.Group):
@@ -52,6 +55,23 @@ class Commands(click.Group):
         found = getattr(import_module(f".{module}", __package__), attribute)
         assert isinstance(found, click.Command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            meant = self._meant(ctx, args[0])
+            ctx.fail(f"there is no command {args[0]!r}{f'; did you mean {meant}?' if meant else ''}")
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        """A command that is spelled alike, or the group that has it."""
+        from difflib import get_close_matches
+
+        groups = {group: self.get_command(ctx, group) for group in GROUPS}
+        inside = [group for group, found in groups.items() if isinstance(found, click.Group) and name in found.commands]
+        found = OTHER_WORDS.get(name) or [f"{group} {name}" for group in inside] or get_close_matches(name, COMMANDS, 2)
+        return " or ".join(f"`{ctx.command_path} {one}`" for one in found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

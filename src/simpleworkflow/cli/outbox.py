@@ -14,7 +14,7 @@ import click
 
 from ..model.outbox import OutboxEvent, OutboxRule, OutboxStatus
 from ..model.states import EventType
-from .common import json_option, safe, say_json, url_option
+from .common import Group, json_option, safe, say_json, url_option
 from .opened import opened
 from .outbox_dispatch import dispatch
 from .reading import Instant
@@ -28,7 +28,7 @@ events_argument = click.argument(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def outbox() -> None:
     """Events on their way out: how they stand, take them to a sink, offer them again."""
 
@@ -73,9 +73,10 @@ def _status_lines(found: OutboxStatus) -> list[str]:
         return f"{count:,}{' or more' if count >= found.most else ''}"
 
     oldest = f", the oldest for {length(found.lag)}" if found.lag else ""
+    waiting, retrying = (oldest, "") if found.waiting else ("", oldest)
     lines = [
-        f"waiting    {some(found.waiting)}{oldest}",
-        f"retrying   {some(found.retrying)}",
+        f"waiting    {some(found.waiting)}{waiting}",
+        f"retrying   {some(found.retrying)}{retrying}",
         f"held back  {some(found.behind)} behind a retried or dead event of their own run",
         f"dead       {some(found.dead)}" + ("; see: simpleworkflow outbox list" if found.dead else ""),
     ]
@@ -196,7 +197,7 @@ def skip(run: str, sequence: int, url: str | None, reason: str | None, by: str |
         click.echo(f"event {event.sequence} of run {event.run_id} is skipped; later ones of that run go out")
 
 
-@outbox.group()
+@outbox.group(cls=Group)
 def rules() -> None:
     """Which lifecycle events of runs go to the outbox."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.keeping import ENDS, Kept, Pruned
-from .common import check_duration, check_prefixes, fail, json_option, say_json, url_option
+from .common import check_duration, check_prefixes, counted, fail, json_option, say_json, url_option
 from .opened import opened, stopped_by_sigterm
 
 if TYPE_CHECKING:
@@ -61,17 +61,17 @@ def prune(url: str | None, yes: bool, dry_run: bool, as_json: bool, **wanted: An
     if wanted["older_than"] is None and wanted["deleted_older_than"] is None:
         raise click.UsageError('say how old they must be: --older-than "30 days", or --deleted-older-than "7 days"')
     with opened(url) as app, stopped_by_sigterm():
-        counted = None
+        found = None
         if dry_run or not yes:
-            counted = _walk(app, wanted, dry_run=True, total=None)
-        if not dry_run and counted is not None and counted.total:
-            _ask(counted)
-        if dry_run or (counted is not None and not counted.total):
-            assert counted is not None
-            counted.is_dry = dry_run
-            _report(counted, as_json)
+            found = _walk(app, wanted, dry_run=True, total=None)
+        if not dry_run and found is not None and found.total:
+            _ask(found)
+        if dry_run or (found is not None and not found.total):
+            assert found is not None
+            found.is_dry = dry_run
+            _report(found, as_json)
             return
-        _report(_walk(app, wanted, dry_run=False, total=counted.total if counted else None), as_json)
+        _report(_walk(app, wanted, dry_run=False, total=found.total if found else None), as_json)
 
 
 def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> Pruned:
@@ -88,13 +88,15 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
     except KeyboardInterrupt:
         if dry_run:
             fail("interrupted; nothing was deleted")
-        told = f"interrupted; at least {so_far.total:,} runs were deleted for good"  # a batch may have been under way
+        were = "was" if so_far.total == 1 else "were"
+        # At least: a batch may have been under way.
+        told = f"interrupted; at least {counted(so_far.total, 'run')} {were} deleted for good"
         fail(f"{told}, the others are whole; call again to go on")
 
 
-def _ask(counted: Pruned) -> None:
-    _print_counts(counted, err=True)
-    what = "this run" if counted.total == 1 else f"these {counted.total:,} runs"
+def _ask(found: Pruned) -> None:
+    _print_counts(found, err=True)
+    what = "this run" if found.total == 1 else f"these {found.total:,} runs"
     click.confirm(f"Delete {what} for good?", abort=True, err=True)
 
 
@@ -129,7 +131,7 @@ def _report(done: Pruned, as_json: bool) -> None:
         return
     _print_counts(done, err=False)
     word = "would be deleted" if done.is_dry else "deleted"
-    click.echo(f"{done.total:,} runs {word}, {done.examined:,} examined")
+    click.echo(f"{counted(done.total, 'run')} {word}, {done.examined:,} examined")
 
 
 def _print_counts(done: Pruned, *, err: bool) -> None:

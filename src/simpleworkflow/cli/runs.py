@@ -13,7 +13,7 @@ from uuid import UUID
 import click
 
 from ..model.states import Status
-from .common import json_option, say_json, url_option
+from .common import Group, json_option, say_json, url_option
 from .opened import opened
 from .reading import Instant, check_name, check_one_key, check_prefix
 from .run_control import cancel, delete, hold, resume, retry, signal
@@ -27,7 +27,7 @@ MOST = 1_000_000_000
 """More than anybody lists, and a number that both databases can count to."""
 
 
-@click.group()
+@click.group(cls=Group)
 def runs() -> None:
     """List, show, watch and change runs."""
 

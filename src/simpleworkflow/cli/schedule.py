@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.errors import InvalidInput, InvalidName, InvalidSchedule
-from .common import check_duration, fail, json_option, safe, say_json, url_option
+from .common import Group, check_duration, fail, json_option, safe, say_json, url_option
 from .opened import opened
 from .reading import ExactInstant, Instant, now, read_payload
 from .schedule_rows import print_schedules, schedule_json, shown, state_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOR_EVER = "a schedule that stands beside the code is written anew when a worker starts"
 
 
-@click.group()
+@click.group(cls=Group)
 def schedule() -> None:
     """List, write, pause, resume, delete and run schedules."""
 
@@ -77,7 +77,7 @@ def add(
     if as_json:
         say_json(schedule_json(written))
     else:
-        click.echo(f"{written.name}: {written.rhythm}, next at {shown(written.next_at)}")
+        click.echo(f"{written.name}: {written.rhythm}, next at {shown(written.next_at, written)}")
 
 
 @schedule.command("list")
@@ -276,4 +276,4 @@ def _tell(one: Schedule, as_json: bool) -> None:
     if as_json:
         say_json(schedule_json(one))
     else:
-        click.echo(f"{one.name} {state_of(one, now())}, next slot {shown(one.next_at)}")
+        click.echo(f"{one.name} {state_of(one, now())}, next slot {shown(one.next_at, one)}")

@@ -51,8 +51,22 @@ def trouble_of(one: Schedule) -> str | None:
     return None
 
 
-def shown(instant: datetime | None) -> str:
-    return "not computed yet" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%SZ")
+def shown(instant: datetime | None, one: Schedule) -> str:
+    return "not computed yet" if instant is None else there(instant, one)
+
+
+def there(instant: datetime | None, one: Schedule) -> str:
+    """As a clock in the schedule's zone shows it, with the offset from UTC; in UTC where it has no zone."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    from .showing import when
+
+    if instant is None or one.cron is None or one.tz == "UTC":
+        return when(instant)
+    try:
+        return instant.astimezone(ZoneInfo(one.tz)).isoformat(" ", "seconds")
+    except (ZoneInfoNotFoundError, ValueError, OverflowError):  # a zone that this host does not know, or no zone
+        return when(instant)
 
 
 def state_of(one: Schedule, moment: datetime) -> str:
@@ -66,7 +80,7 @@ def state_of(one: Schedule, moment: datetime) -> str:
 
 
 def print_schedules(found: list[Schedule]) -> None:
-    from .showing import Column, print_table, say, screen, when
+    from .showing import Column, print_table, say, screen
 
     columns = (
         Column("name", is_flexible=True),
@@ -87,8 +101,8 @@ def print_schedules(found: list[Schedule]) -> None:
             safe(one.tz if one.cron is not None else ""),
             safe(one.type),
             state_of(one, moment),
-            when(one.next_at),
-            when(one.last_slot_at),
+            there(one.next_at, one),
+            there(one.last_slot_at, one),
             str(one.fired),
             str(one.skipped),
         ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from .common import NOT_DONE, fail, json_option, place_of, say_json, url_option
+from .common import NOT_DONE, Group, fail, json_option, place_of, say_json, url_option
 from .opened import opened
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _at(url: str | None) -> Iterator[App]:
         app.sync.close()
 
 
-@click.group()
+@click.group(cls=Group)
 def migrate() -> None:
     """Bring the tables of a database up or down; or print the SQL."""
 

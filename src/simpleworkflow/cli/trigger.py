@@ -17,7 +17,7 @@ from ..model.duration import seconds
 from ..model.errors import InvalidDuration, ResultTimeout
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
-from .common import NOT_DONE, check_duration, fail, json_option, say_json, url_option
+from .common import NOT_DONE, check_duration, check_seconds, fail, json_option, say_json, url_option
 from .opened import opened
 from .reading import ExactInstant, check_name, check_one_key, now, read_payload
 
@@ -52,7 +52,7 @@ def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None
     "--require", type=click.Choice(["definition", "worker"]), help="Refuse when nobody ever served it, or nobody does."
 )
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit code 1 unless it succeeded.")
-@click.option("--wait-timeout", callback=check_duration, help="How long to wait; the run goes on. Implies --wait.")
+@click.option("--wait-timeout", callback=check_seconds, help="How long to wait; the run goes on. Implies --wait.")
 @json_option
 def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json: bool, **options: Any) -> None:
     """Start a run of TYPE.

@@ -19,7 +19,7 @@ from ..app import App
 from ..logs import Format, configure
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import SINK_VARIABLE, UNCLEAN, check_duration, check_prefixes, check_url, log_level_option
+from .common import SINK_VARIABLE, UNCLEAN, check_prefixes, check_seconds, check_url, log_level_option
 from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -39,10 +39,10 @@ log = logging.getLogger("simpleworkflow.cli")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs at a time (100).")
 @click.option(
     "--lease",
-    callback=check_duration,
+    callback=check_seconds,
     help='How long this worker may be silent before its runs are taken over ("30s").',
 )
-@click.option("--drain", callback=check_duration, help='How long running code may go on after a stop ("20s").')
+@click.option("--drain", callback=check_seconds, help='How long running code may go on after a stop ("20s").')
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..clock import Clock
-from ..config import Settings, default_url
+from ..config import DefaultURL, Settings, default_url, guards
 from ..model.errors import InvalidInput, SimpleWorkflowError, StoreUnavailable
 from ..store.migrate import Applied
 from ..store.protocol import Operation
@@ -57,6 +57,9 @@ class Base:
             if engine is None or engine.is_closed or engine.is_inherited():
                 if engine is not None and engine.is_here():
                     raise StoreUnavailable(CLOSED)
+                if isinstance(self._url, DefaultURL):
+                    for allow in guards:
+                        allow(self._url)
                 engine = self._running = Engine(self._url, self._schema, self.settings, self._clock)
             return engine
 

@@ -28,7 +28,7 @@ class Control(Outbox):
         operation = runs.cancel([run_uuid(run_id)], reason_text(reason), self._undone())
         run = await self._control(operation, run_id, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be cancelled")
+            raise _already(run, "it cannot be cancelled")
         return run
 
     async def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
@@ -50,7 +50,7 @@ class Control(Outbox):
         """Stop it from going on until resumed; a running one is handed back by its worker."""
         run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
         if run.is_finished:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; it cannot be held")
+            raise _already(run, "it cannot be held")
         return run
 
     async def resume(self, run_id: RunId, *, run_new: bool = False) -> Run:
@@ -61,7 +61,7 @@ class Control(Outbox):
         """
         run = await self._control(runs.resume([run_uuid(run_id)], run_new), run_id, Hint.READY)
         if run.is_finished:
-            raise AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already}; there is nothing to resume")
+            raise _already(run, "there is nothing to resume")
         return run
 
     async def retry(self, run_id: RunId) -> Run:
@@ -106,3 +106,7 @@ class Control(Outbox):
     async def enable(self, name: str, is_enabled: bool = True) -> None:
         """Allow or refuse triggers and claims of a type; runs that are under way go on."""
         await self._engine.run(workers.enable(check_type(name), is_enabled, self._known(name)))
+
+
+def _already(run: Run, what: str) -> AlreadyFinished:
+    return AlreadyFinished(f"run {run.id} ({run.type}) {run.status.already_because(run.last_error)}; {what}")

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from ..clock import Clock, SystemClock, monotonic
 from ..config import Settings
 from ..model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
+from ..model.install import UPGRADE, install
 from ..store import Ledger
 from ..store.migrate import foreign_book, migrations
 from ..store.operations import health
@@ -126,7 +127,7 @@ def _unchecked(look: Look, name: str, error: Exception) -> Finding:
 
 def cannot_open(error: SimpleWorkflowError) -> Finding:
     """There is no driver for it here."""
-    fix = "pip install 'simpleworkflow[postgres]'" if isinstance(error, MissingExtra) else "see the message"
+    fix = install("postgres") if isinstance(error, MissingExtra) else "see the message"
     return Finding("database", Level.PROBLEM, str(error), fix)
 
 
@@ -233,7 +234,7 @@ async def migrated(look: Look) -> list[Finding]:
         seen = (
             f"the database is newer than this version: it has {', '.join(strangers)}, this knows {max(known)} at most"
         )
-        found.append(Finding("migrations", Level.WARNING, seen, "pip install --upgrade simpleworkflow"))
+        found.append(Finding("migrations", Level.WARNING, seen, UPGRADE))
     return found or [Finding("migrations", Level.OK, f"all {len(known)} are applied")]
 
 

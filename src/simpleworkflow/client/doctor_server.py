@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from ..clock import monotonic, new_id, to_micros
+from ..model.install import UPGRADE
 from ..store.operations import health
 from ..store.operations.health import Blocker, ServerFacts, TableHealth
 from .findings import Finding, Level, Limits, Look, ago, amount, size
@@ -32,7 +33,7 @@ async def version(look: Look) -> list[Finding]:
         return [Finding("version", Level.PROBLEM, seen, f"upgrade the server to PostgreSQL {NEWEST}")]
     if major > NEWEST:
         seen = f"PostgreSQL {facts.version} is newer than this version of simpleworkflow knows ({NEWEST})"
-        return [Finding("version", Level.NOTE, seen, "pip install --upgrade simpleworkflow")]
+        return [Finding("version", Level.NOTE, seen, UPGRADE)]
     return [Finding("version", Level.OK, f"PostgreSQL {facts.version}")]
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..model.errors import StoreError, StoreUnavailable
+from ..model.install import UPGRADE
 from ..store.migrate import migrations
 from ..store.operations import health, outbox_lanes
 from ..store.operations.health import Lacking, There
@@ -37,7 +38,7 @@ async def tables(look: Look) -> list[Finding]:
         return []  # `migrations` has said what there is to say
     if look.is_newer:
         seen = "not compared: a newer version of simpleworkflow has changed them"
-        return [Finding("tables", Level.NOTE, seen, "pip install --upgrade simpleworkflow")]
+        return [Finding("tables", Level.NOTE, seen, UPGRADE)]
     parts = _parts(look)
     there = {(one.kind, one.name): one for one in await look.ask(health.structure())}
     lost = [part for part in parts if (part.kind, part.name) not in there]

@@ -7,6 +7,7 @@ children that it waits for what each of them is doing, one level deep; what lies
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from ..model.explanation import Facts, Picture, Server
@@ -30,6 +31,7 @@ from .explain_words import (
 )
 
 MOST_WAITS = 3
+SAME = timedelta(seconds=1)
 
 
 def sentence(run: Facts, picture: Picture) -> str:
@@ -127,8 +129,14 @@ def _waits(run: Facts, picture: Picture, is_nested: bool) -> str:
     awaited = _awaited(run, picture, is_nested)
     if not awaited:
         return f"is {run.status} until {when(run.run_at)}{_obstacle(run, picture)}"
-    again = f"; it looks again at {when(run.run_at)}{_obstacle(run, picture)}" if run.run_at else ""
-    return f"is {run.status} and waits for {awaited}{again}"
+    again = "" if run.run_at is None or _is_told(run, picture) else f"; it looks again at {when(run.run_at)}"
+    return f"is {run.status} and waits for {awaited}{again}{_obstacle(run, picture) if run.run_at else ''}"
+
+
+def _is_told(run: Facts, picture: Picture) -> bool:
+    """Whether one of the waits that are named says the instant already; the two were written a moment apart."""
+    named = picture.waits.get(run.id, [])[:MOST_WAITS]
+    return any(wait.due_at and run.run_at and abs(wait.due_at - run.run_at) < SAME for wait in named)
 
 
 def _awaited(run: Facts, picture: Picture, is_nested: bool) -> str:

@@ -33,7 +33,7 @@ _UNITS: dict[str, float] = {
 # [0-9], not \d, which also matches digits of other scripts.
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]+)\s*")
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*")
-_EXAMPLES = 'write 30 (seconds), "90s", "250ms", "1h30m", "3 days" or a timedelta'
+EXAMPLES = 'write 30 (seconds), "90s", "250ms", "1h30m", "3 days" or a timedelta'
 _LONGEST_SHOWN = 60
 
 
@@ -117,7 +117,7 @@ def _in_limits(number: float, value: object, what: str) -> float:
 
 
 def _refusal(what: str, value: object, why: str) -> InvalidDuration:
-    return InvalidDuration(f"{what}: {_shown(value)} {why}; {_EXAMPLES}")
+    return InvalidDuration(f"{what}: {_shown(value)} {why}; {EXAMPLES}")
 
 
 def _shown(value: object) -> str:

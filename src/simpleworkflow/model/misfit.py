@@ -1,30 +1,36 @@
-"""What may be done with a run whose records and whose code do not fit each other.
+"""What a JSON reader says of a value that does not fit its type, in the words of Python.
 
-A new deploy meets runs that older code began. Holding such a run costs an operator a look; ending it costs its effects
-and its children, and going on may repeat an effect that has been paid for. So a run is held unless somebody said
-otherwise, and goes on with the code that fits.
+``Expected `null`, got `object` - at `$` `` becomes "expected None, got dict", and ``… - at `$.tags[0]` `` becomes
+"tags[0]: expected str, got int".
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar, get_args
+import re
 
-from .errors import InvalidPolicy
-
-OnChanged = Literal["hold", "warn", "run"]
-"""A step is new, and one that is on record is not asked for any more."""
-OnMisfit = Literal["hold", "fail"]
-"""The input or a record cannot be read as the code's types, or is of another kind than the code asks for."""
-OnSignalMisfit = Literal["raise", "skip"]
-"""A signal does not fit the type that the code waits for."""
-
-ON_CHANGED, ON_MISFIT, ON_SIGNAL_MISFIT = get_args(OnChanged), get_args(OnMisfit), get_args(OnSignalMisfit)
-
-C = TypeVar("C", bound=str)
+_WORDS = {"null": "None", "object": "dict", "array": "list", "duration": "timedelta"}
+_TYPES = re.compile(r"^Expected `([^`]*)`(?:, got `([^`]*)`)?")
+_PLACE = re.compile(r" - at (`key` in )?`\$\.?([^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `([^`]*)`")
+_UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
 
 
-def check_choice(what: str, value: C, choices: tuple[str, ...]) -> C:
-    if value not in choices:
-        known = ", ".join(map(repr, choices[:-1]))
-        raise InvalidPolicy(f"{what} must be {known} or {choices[-1]!r}, not {value!r}")
-    return value
+def in_python(told: str) -> str:
+    """The sentence of msgspec, or anybody else's as it is."""
+    found = _PLACE.search(told)
+    of_a_key, place = (found[1], found[2]) if found else (None, "")
+    where = f"a key of {place or 'it'}" if of_a_key else place
+    told = _PLACE.sub("", told)
+    told = _MISSING.sub(r"the field \1 is missing", told)
+    told = _UNKNOWN.sub(r"there is no field \1", told)
+    told = _TYPES.sub(_expected, told)
+    return f"{where}: {told}" if where else told
+
+
+def _expected(found: re.Match[str]) -> str:
+    got = f", got {_types(found[2])}" if found[2] else ""
+    return f"expected {_types(found[1])}{got}"
+
+
+def _types(text: str) -> str:
+    return " | ".join(_WORDS.get(word, word) for word in text.split(" | "))

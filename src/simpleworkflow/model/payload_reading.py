@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InvalidInput, PayloadError
+from .misfit import in_python
 from .payload_models import Adapter, is_pydantic, mentions_binary, mentions_model, needs_adapter, validated
 from .payload_refusals import type_name
 
@@ -144,7 +145,7 @@ def _from_builtins(kind: Any, value: Any) -> Any:
     for base, fitting in ((str, (str,)), (int, (int,)), (float, (float, int))):
         if isinstance(kind, type) and issubclass(kind, base):
             if type(value) not in fitting:
-                raise ValueError(f"Expected `{base.__name__}`, got `{type(value).__name__}`")
+                raise ValueError(f"expected {base.__name__}, got {type(value).__name__}")
             return kind(value)
     name = type_name(kind) if isinstance(kind, type) else repr(kind)
     raise _Unreadable(f"no JSON can be read into {name}")
@@ -160,5 +161,4 @@ def _explained(error: Exception, text: str | bytes, as_type: Any, what: str) -> 
     if isinstance(error, _Unreadable):
         return PayloadError(f"{what} cannot be read as {name}: {error}; change the annotation")
     story = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    where = "" if " in `$" in story or "at `$" in story else " - at `$`"
-    return InvalidInput(f"{what} does not fit {name}: {story}{where}")
+    return InvalidInput(f"{what} does not fit {name}: {in_python(story)}")

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+REASON_SHOWN = 300
+"""Characters of a recorded error that a sentence about something else repeats."""
+
 
 class Status(StrEnum):
     PENDING = "pending"
@@ -36,6 +39,12 @@ class Status(StrEnum):
         if self is Status.CANCELLED:
             return "was already cancelled"
         return f"has already {self.replace('_', ' ')}"
+
+    def already_because(self, why: str | None) -> str:
+        """The same with the reason on record: "has already failed (ValueError: no such order)"."""
+        if not why or self is Status.SUCCEEDED:
+            return self.already
+        return f"{self.already} ({why if len(why) <= REASON_SHOWN else why[:REASON_SHOWN] + '…'})"
 
 
 OPEN = frozenset({Status.PENDING, Status.LEASED, Status.PAUSED})

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidWorkflow
-from ..model.misfit import OnSignalMisfit
+from ..model.policies import OnSignalMisfit
 from ..model.schedule import ScheduledSlot, slot_of
 from . import tracing
 from .branches import IN_STEP
@@ -32,6 +32,10 @@ R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 
 Coro = Coroutine[Any, Any, T]
 """A durable call takes its identity where it is written, so that it may be awaited anywhere."""
@@ -189,6 +193,14 @@ class Context(_Identity):
         """
         return self._stage.durable.scope(name, key)
 
+    @overload
+    def race(self, a: Coro[A], b: Coro[B], /) -> Coro[Winner[A | B]]: ...
+    @overload
+    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], /) -> Coro[Winner[A | B | C]]: ...
+    @overload
+    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], d: Coro[D], /) -> Coro[Winner[A | B | C | D]]: ...
+    @overload
+    def race(self, *calls: Coro[T]) -> Coro[Winner[T]]: ...
     def race(self, *calls: Coro[Any]) -> Coro[Winner[Any]]:
         """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
 
@@ -216,6 +228,10 @@ class Context(_Identity):
     def random(self) -> float:
         """A number in [0, 1) that is the same on every replay."""
         return self._stage.durable.random()
+
+
+Contender = Callable[[Context], Coro[T]]
+"""What a plain def gives to a race: a function that makes the call when it is told to."""
 
 
 class ChildHandle(Generic[O]):
@@ -292,7 +308,15 @@ class SyncContext(_Identity):
         """As `Context.scope`."""
         return self._stage.durable.scope(name, key)
 
-    def race(self, *calls: Callable[[Context], Coro[Any]]) -> Winner[Any]:
+    @overload
+    def race(self, a: Contender[A], b: Contender[B], /) -> Winner[A | B]: ...
+    @overload
+    def race(self, a: Contender[A], b: Contender[B], c: Contender[C], /) -> Winner[A | B | C]: ...
+    @overload
+    def race(self, a: Contender[A], b: Contender[B], c: Contender[C], d: Contender[D], /) -> Winner[A | B | C | D]: ...
+    @overload
+    def race(self, *calls: Contender[T]) -> Winner[T]: ...
+    def race(self, *calls: Contender[Any]) -> Winner[Any]:
         """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""
         stage = self._stage
         if not all(callable(call) for call in calls):

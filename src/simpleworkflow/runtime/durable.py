@@ -20,8 +20,8 @@ from uuid import UUID, uuid5
 from ..model import failure, payload
 from ..model.duration import Duration, human, seconds
 from ..model.errors import InvalidInput, InvalidWorkflow, SignalTimeout
-from ..model.misfit import ON_SIGNAL_MISFIT, OnSignalMisfit, check_choice
 from ..model.outbox import check_emitted
+from ..model.policies import ON_SIGNAL_MISFIT, OnSignalMisfit, check_choice
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
 from .branches import BRANCH, IN_STEP, check_name

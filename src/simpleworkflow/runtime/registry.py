@@ -24,14 +24,15 @@ from ..model.errors import (
     PayloadError,
     PermanentError,
 )
-from ..model.misfit import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
 from ..model.names import AFTERMATH, check_type
 from ..model.outbox import OutboxRule
+from ..model.policies import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_choice
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
 from ..model.schedule import NewSchedule
 from .code_names import StepNames, names_in
 from .context import Context, SyncContext
+from .direct_call import check_call
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
@@ -91,10 +92,8 @@ class Workflow(Generic[I, O]):
         return payload.keeper(self.output_type)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the plain function, as a test may want to."""
-        if self.handler is None:
-            raise InvalidWorkflow(f"{self.name} is only declared here; its code lives in another service")
-        return self.handler(*args, **kwargs)
+        """Call the plain function, as a test may want to: with a context of its own."""
+        return check_call(self, args, kwargs)(*args, **kwargs)
 
     def encode_input(self, input: Any, *, limit: int) -> str:
         """The payload of a run, checked as the handler will read it; a refusal has created nothing."""
@@ -165,8 +164,8 @@ class Options:
     timeout: Duration | None = None
     lease: Duration | None = None
     concurrency: int | None = None
-    dead_letter: str | None = None
-    on_cancel: str | None = None
+    dead_letter: Workflow[Any, Any] | str | None = None
+    on_cancel: Workflow[Any, Any] | str | None = None
     on_exhausted: Literal["fail", "hold"] = "fail"
     on_changed: OnChanged | None = None
     on_misfit: OnMisfit | None = None
@@ -228,9 +227,13 @@ def _exhausted(value: Any, label: str) -> Literal["fail", "hold"]:
     return "hold" if value == "hold" else "fail"
 
 
-def _other(option: str, name: str | None, own: str) -> str | None:
-    if name is None:
+def _other(option: str, other: Any, own: str) -> str | None:
+    """The name of the workflow that is started when a run of this one ends so."""
+    if other is None:
         return None
+    name = other.name if isinstance(other, Workflow) else other
+    if not isinstance(name, str):
+        raise InvalidPolicy(f"{own}: {option} takes a workflow or its name, not {other!r}")
     if check_type(name) == own:
         raise InvalidPolicy(f"{own}: {option} names the workflow itself; its failures would start it for ever")
     return name

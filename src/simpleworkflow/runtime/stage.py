@@ -23,8 +23,8 @@ from uuid import UUID
 
 from ..clock import Clock, Timer
 from ..model.errors import ExecutionStopped
-from ..model.misfit import OnChanged, OnMisfit
 from ..model.moves import GIVEN_UP, Outcome, Pause, Record
+from ..model.policies import OnChanged, OnMisfit
 from ..model.records import History, Lease, Run
 from . import tracing
 from .branches import Body, Branch

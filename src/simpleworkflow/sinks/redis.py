@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..clock import monotonic
 from ..model.errors import InvalidPolicy, InvalidURL, MissingExtra
+from ..model.install import needs
 from ..store.url import mask_text
 from .by_run import CALL_SECONDS, NO_TIME_LEFT, after, places_by_run
 from .envelope import attributes
@@ -106,7 +107,7 @@ def _client(url: str) -> Any:
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ImportError:
-        raise MissingExtra("Redis needs redis-py; install it with: pip install 'simpleworkflow[redis]'") from None
+        raise MissingExtra(needs("Redis needs", "redis-py", "redis")) from None
     try:
         client: Any = redis.Redis.from_url(
             url,

@@ -23,7 +23,10 @@ _NAMED = re.compile(r"(?P<host>[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _ORDINARY_PORTS = {80, 443}
-PUBLIC_ONLY = "webhooks go to public addresses, and others must be allowed (allow=, or SIMPLEWORKFLOW_WEBHOOK_ALLOW)"
+HTTPS_ONLY = (
+    "webhooks are sent by https://; http:// must be allowed (allow_http=True, or SIMPLEWORKFLOW_WEBHOOK_ALLOW_HTTP=1)"
+)
+PUBLIC_ONLY = "webhooks go to public addresses; others must be allowed (allow=, or SIMPLEWORKFLOW_WEBHOOK_ALLOW)"
 _LOOPBACK = IPv4Address("127.0.0.1")
 
 
@@ -62,15 +65,13 @@ def parse_target(url: str, allowed: Allowed, *, allow_http: bool = False) -> Tar
             "a webhook's URL must not hold a user name or password; sign the events (secrets=) or pass headers="
         )
     is_tls = found["scheme"].lower() == "https"
-    if not is_tls and not allow_http:
-        raise InvalidURL(
-            "webhooks are sent by https://; http:// must be allowed (allow_http=True, or "
-            "SIMPLEWORKFLOW_WEBHOOK_ALLOW_HTTP=1)"
-        )
     host, address, port = _read_place(found["place"])
     rest = found["rest"]
     target = Target(is_tls, host, port or (443 if is_tls else 80), rest if rest[:1] == "/" else f"/{rest}", address)
-    _refuse_what_is_known_to_be_wrong(target, allowed)
+    # All that must be allowed in one sentence: each refusal costs its reader a restart.
+    refusals = [] if is_tls or allow_http else [HTTPS_ONLY]
+    if refusals := refusals + _known_to_be_wrong(target, allowed):
+        raise InvalidURL("; and ".join(refusals))
     return target
 
 
@@ -104,19 +105,15 @@ def _read_place(place: str) -> tuple[str, Address | None, int | None]:
         raise InvalidURL("an IPv4 address is written as four decimal numbers without leading zeros") from None
 
 
-def _refuse_what_is_known_to_be_wrong(target: Target, allowed: Allowed) -> None:
+def _known_to_be_wrong(target: Target, allowed: Allowed) -> list[str]:
     """Before anything is sent, so that the operator sees it at once; names are judged again by what they resolve to."""
     if allowed.has_name(target.host):
-        return
+        return []
     is_localhost = target.host == "localhost" or target.host.endswith(".localhost")
     address = _LOOPBACK if is_localhost else target.address
     if address is not None and (why := allowed.refuses(address)):
-        raise InvalidURL(f"{target.host} is {why}; {PUBLIC_ONLY}")
-    if (
-        target.port < 1024
-        and target.port not in _ORDINARY_PORTS
-        and (address is None or not allowed.has_address(address))
-    ):
-        raise InvalidURL(
-            f"port {target.port} belongs to something else than HTTP; allow the host (allow=) if it does not"
-        )
+        return [f"{target.host} is {why}; {PUBLIC_ONLY}"]
+    is_http = target.port >= 1024 or target.port in _ORDINARY_PORTS
+    if is_http or (address is not None and allowed.has_address(address)):
+        return []
+    return [f"port {target.port} belongs to something else than HTTP; allow the host (allow=) if it does not"]

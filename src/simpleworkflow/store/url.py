@@ -10,6 +10,7 @@ Passwords never leave through `str()`: every message and log line prints the mas
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,12 +78,17 @@ def parse_url(url: str, *, schema: str | None = None) -> DatabaseURL:
         raise InvalidURL(f"{url!r} is not a database URL; write a file name or postgresql://user@host/database")
     if "://" not in url:
         _refuse_near_misses(url)
-        return DatabaseURL("sqlite", url if url == MEMORY else str(Path(url)), schema=schema or "workflow")
+        return DatabaseURL("sqlite", url if url == MEMORY else _file(url), schema=schema or "workflow")
     scheme = url.split("://", 1)[0].lower()
     if scheme in _SQLITE:
         return DatabaseURL("sqlite", _sqlite_path(url), schema=schema or "workflow")
     if scheme in _POSTGRES:
         return _postgres(url, schema)
+    dialect, _, driver = scheme.partition("+")
+    if driver and dialect in _SQLITE | _POSTGRES:
+        raise InvalidURL(
+            f"{scheme}:// names a driver, which simpleworkflow chooses itself; drop +{driver}: {dialect}://…"
+        )
     raise InvalidURL(
         f"{scheme}:// is not a database that simpleworkflow knows; use a SQLite file (orders.db, sqlite:///orders.db) "
         "or postgresql://user@host/database"
@@ -97,13 +103,29 @@ def _refuse_near_misses(text: str) -> None:
         )
     if re.match(r"\s*(host|user|password|dbname|port|hostaddr)\s*=", text, re.IGNORECASE):
         raise InvalidURL("that looks like a key=value connection string; write it as postgresql://user@host/database")
+    if re.match(r"[a-z]:[\\/]", text, re.IGNORECASE):
+        raise InvalidURL(f"{text} is a path of Windows, where simpleworkflow does not run; write one of this machine")
+    if text != MEMORY and not set(text) & {".", "/"}:
+        raise InvalidURL(
+            f"{text!r} could be a file or the name of a database; write {text}.db (or ./{text}) for a SQLite file, "
+            f"postgresql://user@host/{text} for PostgreSQL"
+        )
+
+
+def _file(path: str) -> str:
+    """A path as the shell would read it: ~ is the home directory. Its spelling leads back to the same file."""
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise InvalidURL(f"{path}: that home directory cannot be found; write the path in full")
+    shown = str(Path(expanded))
+    return f"./{shown}" if shown.startswith("~") or not set(shown) & {".", "/"} else shown
 
 
 def _sqlite_path(url: str) -> str:
     rest = url.split("://", 1)[1].split("?", 1)[0]
     if rest in {"", "/", MEMORY, "/" + MEMORY}:
         return MEMORY
-    return unquote(rest.removeprefix("/") if rest.startswith("/") else rest)
+    return _file(unquote(rest.removeprefix("/") if rest.startswith("/") else rest))
 
 
 def _split(url: str) -> SplitResult:
@@ -112,11 +134,12 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         port_is_readable = parts.port is None or parts.port > 0
     except ValueError:
-        port_is_readable = False
-    if not port_is_readable or "@" in parts.path + parts.query + parts.fragment or parts.fragment:
+        parts, port_is_readable = urlsplit(""), False
+    is_torn = "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
+    if not port_is_readable or is_torn or parts.fragment:
         raise InvalidURL(
             "that PostgreSQL URL cannot be read; characters such as / ? # [ @ in a user name or password must be "
-            "percent-encoded (urllib.parse.quote(password, safe=''))"
+            "percent-encoded: %40 for @, or urllib.parse.quote(password, safe='') for all of them"
         )
     return parts
 

@@ -10,11 +10,13 @@ taken to hang, and its timeout passes like any other time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextvars
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..app import App, EmbeddedWorker
 from ..clock import ManualClock, from_micros, to_micros
@@ -151,7 +153,7 @@ def _as_workflow(target: Workflow[Any, Any], stub: Stub) -> Workflow[Any, Any]:
 
 
 class SyncEnv:
-    """The same, blocking, for tests that are plain functions."""
+    """The same, blocking, for tests that are plain functions; an async test may use it too, as it may use app.sync."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -163,19 +165,25 @@ class SyncEnv:
 
     def run(self, workflow: Any, input: Any = None, /, **options: Any) -> Any:
         """As `Env.run`."""
-        return asyncio.run(self._env.run(workflow, input, **options))
+        return _block(self._env.run(workflow, input, **options))
 
     def advance(self, duration: Duration) -> None:
         """As `Env.advance`."""
-        asyncio.run(self._env.advance(duration))
+        _block(self._env.advance(duration))
 
     def settle(self) -> None:
         """As `Env.settle`."""
-        asyncio.run(self._env.settle())
+        _block(self._env.settle())
 
     def stub(self, target: Any, does: Callable[..., Any] | None = None, **how: Any) -> Stub:
         """As `Env.stub`."""
         return self._env.stub(target, does, **how)
+
+
+def _block(work: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: the caller's thread may have a running loop, as that of an async test has."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(contextvars.copy_context().run, asyncio.run, work).result()
 
 
 class env:  # noqa: N801 - reads as a function: `async with env(app) as env`
@@ -185,6 +193,13 @@ class env:  # noqa: N801 - reads as a function: `async with env(app) as env`
         self._app = app
         self._clock = ManualClock(start)
         self._stack = ExitStack()
+
+    if not TYPE_CHECKING:  # checkers would believe that it has every name
+
+        def __getattr__(self, name: str) -> Any:
+            if name in vars(Env) or name == "app":
+                raise AttributeError(f"this environment is not open yet: with swf.testing.env(app) as env: env.{name}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _open(self) -> Env:
         with ExitStack() as stack:

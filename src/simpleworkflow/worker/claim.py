@@ -109,6 +109,10 @@ class Claimer:
         workflow = self._registry.find(type)
         return workflow is not None and workflow.handler is not None and workflow.is_async
 
+    def knows(self, type: str) -> bool:
+        """Whether the App has a workflow of this name: served, routed elsewhere or declared."""
+        return self._registry.find(type) is not None
+
     def spans(self) -> Sequence[Span]:
         """What this worker serves: all of its spans, or exactly the types it has handlers for."""
         return self._known_routes().spans

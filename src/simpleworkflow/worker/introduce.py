@@ -13,6 +13,7 @@ from ..store.operations import outbox_lanes, workers
 from .claim import Claimer
 from .loop import pause_unless
 from .process import Identity
+from .unknown import warn_of_the_unknown
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -23,7 +24,9 @@ async def introduce(
     """Tell the database what is served here; a worker may start before its database."""
     while not stopping.is_set():
         try:
-            await ledger.run(workers.define([w.definition for w in claimer.routed()]))
+            served = [w.definition for w in claimer.routed()]
+            await ledger.run(workers.define(served))
+            await warn_of_the_unknown(ledger, claimer, served)
             await ledger.run(outbox_lanes.add_rules(rules))
             await ledger.run(workers.announce(me.id, me.name, me.host, me.pid, claimer.spans()))
             return

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..clock import monotonic
 from ..model.duration import human
 from ..model.errors import InvalidPolicy, MissingExtra, PortUnavailable
+from ..model.install import needs
 from ..model.records import Lease
 from ..runtime.meter import Histogram, Meter
 from ..store import Ledger
@@ -71,9 +72,7 @@ def _require_prometheus() -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
-        raise MissingExtra(
-            "metrics need prometheus-client; install it with: pip install 'simpleworkflow[metrics]'"
-        ) from None
+        raise MissingExtra(needs("metrics need", "prometheus-client", "metrics")) from None
 
 
 def bind(address: Address) -> socket.socket:

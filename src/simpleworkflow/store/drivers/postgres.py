@@ -34,6 +34,7 @@ from ...model.errors import (
     StoreSlow,
     StoreUnavailable,
 )
+from ...model.install import needs
 from ..catalog import Statement, adapt_batch, statements
 from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
 from ..timelines import Timelines
@@ -105,7 +106,7 @@ class PostgresDriver:
 
     def __init__(self, url: DatabaseURL, *, pool: int = POOL) -> None:
         if asyncpg is None:
-            raise MissingExtra("PostgreSQL needs asyncpg; install it with: pip install 'simpleworkflow[postgres]'")
+            raise MissingExtra(needs("PostgreSQL needs", "asyncpg", "postgres"))
         self._url = url
         self._size = pool
         self._statements = statements("postgres", url.schema)

@@ -331,7 +331,8 @@ def send(signal_id: UUID, run_id: UUID, name: str, payload: str) -> Steps[None]:
     rows = yield query("get_runs", b=[(run_id,)])
     if not rows:
         raise RunNotFound(f"there is no run {run_id}; the signal was not accepted")
-    raise AlreadyFinished(f"run {run_id} {Status(rows[0]['status']).already}; the signal {name!r} was not accepted")
+    ended = Status(rows[0]["status"]).already_because(rows[0]["last_error"])
+    raise AlreadyFinished(f"run {run_id} {ended}; the signal {name!r} was not accepted")
 
 
 def _is_same(row: Row, run_id: UUID, name: str, payload: str) -> bool:
