@@ -23,7 +23,7 @@ from uuid import UUID
 from .client.client import Client
 from .client.sync import SyncClient
 from .clock import Clock
-from .config import PREFIXES_VARIABLE, Settings
+from .config import PREFIXES_VARIABLE, LogErrors, Settings
 from .model.duration import Duration, human, seconds
 from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
 from .model.keeping import Keep, rules_of
@@ -32,6 +32,7 @@ from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefix
 from .model.outbox import lifecycle_rules
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
+from .runtime.failing import ErrorHook
 from .runtime.registry import Options, Registry, Workflow, make_workflow
 from .sinks.protocol import Sink
 from .worker import Worker, WorkerOptions
@@ -42,6 +43,7 @@ from .worker.relay_options import relay_options, sink_of
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
+Hook = TypeVar("Hook", bound=ErrorHook)
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -74,6 +76,8 @@ class WorkerChoices(TypedDict, total=False):
     """The source that these CloudEvents name; /simpleworkflow/SCHEMA unless given."""
     keep_published: Duration | None
     """How long published events stay in the outbox: "7 days" unless given, "forever" for good."""
+    log_errors: LogErrors | None
+    """How much of an error of user code is logged: "traceback", "message" or "type"."""
     metrics_port: int | None
     """Serve Prometheus metrics and a health check on this port; 0 for any that is free, which the log tells."""
     metrics_host: str | None
@@ -166,6 +170,13 @@ class App(Client):
         """
         self._registry.outbox_rules += lifecycle_rules(prefix, events)
 
+    def on_error(self, hook: Hook, /) -> Hook:
+        """Call this with a `Failure` for every failed attempt of a step or a run on this App's workers, as for Sentry;
+        usable as a decorator. It runs in the worker's event loop, so it must not block; what it raises is logged.
+        """
+        self._registry.add_error_hook(hook)
+        return hook
+
     @overload
     def declare(self, name: str, /) -> Workflow[Any, Any]: ...
     @overload
@@ -207,7 +218,7 @@ class App(Client):
         on_unknown = choices.get("on_unknown", "leave")
         if on_unknown not in {"leave", "fail"}:
             raise InvalidPolicy(f"on_unknown must be 'leave' or 'fail', not {on_unknown!r}")
-        changes: dict[str, Any] = {"concurrency": choices.get("concurrency")}
+        changes: dict[str, Any] = {key: choices.get(key) for key in ("concurrency", "log_errors")}
         for key, value in (("lease", choices.get("lease")), ("poll_every", choices.get("poll_every"))):
             changes[key] = None if value is None else seconds(value, what=key)
         drain = choices.get("drain")

@@ -16,10 +16,19 @@ from typing import Any, NoReturn
 import click
 
 from ..app import App
-from ..logs import Format, configure
+from ..config import LOG_ERRORS, LOG_ERRORS_VARIABLE
+from ..logs import Format, loading_for
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import SINK_VARIABLE, UNCLEAN, check_duration, check_prefixes, check_url, log_level_option
+from .common import (
+    SINK_VARIABLE,
+    UNCLEAN,
+    check_duration,
+    check_prefixes,
+    check_url,
+    import_option,
+    log_level_option,
+)
 from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -27,6 +36,7 @@ log = logging.getLogger("simpleworkflow.cli")
 
 @click.command()
 @click.argument("target", metavar="MODULE:APP")
+@import_option
 @click.option("--url", callback=check_url, help="Another database than the App's own.")
 @click.option("--name", help="How this worker calls itself.")
 @click.option(
@@ -59,6 +69,12 @@ log = logging.getLogger("simpleworkflow.cli")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @log_level_option
 @click.option(
+    "--log-errors",
+    type=click.Choice(LOG_ERRORS),
+    help="How much of an error of your code is logged; the rest stands in the database only. "
+    f"{LOG_ERRORS_VARIABLE} or traceback unless given.",
+)
+@click.option(
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="json: one per line."
 )
 def worker(target: str, **options: Any) -> None:
@@ -71,6 +87,7 @@ def worker(target: str, **options: Any) -> None:
 def run_worker(
     target: str,
     *,
+    imports: tuple[str, ...] = (),
     url: str | None,
     prefixes: tuple[str, ...],
     fail_unknown: bool,
@@ -79,8 +96,8 @@ def run_worker(
     log_format: Format = "text",
     **rest: Any,
 ) -> None:
-    configure(log_format, log_level)
-    app = load_app(target, as_json=log_format == "json")
+    with loading_for(log_format, log_level):  # that code may set up logging itself
+        app = load_app(target, imports, as_json=log_format == "json")
     if url is not None:
         app.use(url)
     options = {key: value for key, value in rest.items() if value is not None}

@@ -59,6 +59,8 @@ class Execution(Stage):
     _handler_waits = 0
     _told = False
     is_abandoned = False
+    _error: BaseException | None = None
+    """What its code has raised, until that has been told."""
     _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
@@ -268,9 +270,16 @@ class Execution(Stage):
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self.ended:
             self.ended = True
+            if self._error is not None or self.reason is Stop.DEADLINE:
+                self._tell_failure(ending)
             if self._span is not None:
                 self._span.over(ending)
             self._on_end(self, ending)
+
+    def _tell_failure(self, ending: Ending | Pause | None) -> None:
+        error, self._error = self._error, None  # whose traceback knows us: nobody should have to look for circles
+        if isinstance(ending, Ending) and ending.error is not None:
+            self.services.failures.of_run(self.lease, ending, error)
 
     def _code_over(self) -> None:
         if self._on_code_over is not _nothing:
@@ -330,12 +339,8 @@ class Execution(Stage):
         self.durable.made.refuse_unfinished()
 
     def _failed(self, error: BaseException) -> Ending:
-        """Never raises: an error that nobody can describe, or a broken logger, must not leave a run without end."""
-        try:
-            words = self.lease.id, self.lease.type, type(error).__name__
-            log.info("run %s (%s) failed: %s", *words, extra=self._labels())
-        except Exception:
-            self.services.loop.call_exception_handler({"message": "logging a failed run went wrong"})
+        """Never raises: an error that nobody can describe must not leave a run without end."""
+        self._error = error
         try:
             return self._describe_failure(error)
         except Exception as defect:

@@ -114,10 +114,19 @@ class Steps(Memo):
         policy, attempt = call.options.retry, story["attempt"]
         permanent = not policy.retries(error) or failure.is_mistake(error)
         as_json, line = failure.describe(error, permanent=permanent)
-        if attempt >= policy.max_attempts or permanent:
+        is_last = attempt >= policy.max_attempts or permanent
+        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
+        self._stage.services.failures.of_step(
+            self._stage.lease,
+            (call.name, step_id),
+            error,
+            attempt=attempt,
+            most=policy.max_attempts,
+            retry_in=None if is_last else delay,
+        )
+        if is_last:
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))
             return as_json
-        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
         told = payload.encode(
             {
                 "activity_name": call.name,

@@ -10,10 +10,11 @@ from ..model import failure
 from ..model.moves import Ending
 from ..model.records import Lease, Run
 from ..runtime.batch import Batcher
+from ..runtime.execute import Execution
 from ..runtime.hints import Hint, Hinter
 from ..runtime.labels import about
 from ..store import Ledger
-from ..store.operations import leases, runs
+from ..store.operations import leases, runs, steps
 from .holdings import Holdings
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -46,6 +47,16 @@ async def hasten_undo(ledger: Ledger, hinter: Hinter, lease: Lease) -> None:
     except Exception as error:
         told = "the undo run of %s starts at the end of the lease: %s"
         log.debug(told, lease.id, error, extra=about(lease))
+
+
+async def tell_news(ledger: Ledger, execution: Execution) -> None:
+    """Something has happened to a run that waits in memory here."""
+    lease = execution.lease
+    try:
+        state, history = await ledger.run(steps.reload(lease.id, lease.epoch))
+        execution.post.hear(state.wakes, history)
+    except Exception as error:
+        log.debug("news for run %s must wait: %s", lease.id, error, extra=about(lease))
 
 
 def looking_up(ledger: Ledger) -> Batcher[UUID, Run | None]:

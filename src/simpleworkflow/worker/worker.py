@@ -24,6 +24,7 @@ from ..model.moves import Ending, Outcome, Pause
 from ..model.records import History, Lease, Renewal
 from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution
+from ..runtime.failing import Failures
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import CAPACITY, Journal
 from ..runtime.labels import about
@@ -35,10 +36,10 @@ from ..runtime.threads import DaemonThreads
 from ..store import Ledger
 from ..store.operations import leases, steps
 from .claim import Claimer
-from .errands import hasten_undo, hold_refused, looking_up
+from .errands import hasten_undo, hold_refused, looking_up, tell_news
 from .holdings import Holdings
 from .intake import Intake, Rest
-from .introduce import introduce
+from .introduce import introduce, say_ready, say_stopping
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .parting import Parting
@@ -121,7 +122,7 @@ class Worker:
             gc.freeze()
             gc.set_threshold(10_000, *gc.get_threshold()[1:])
         self._loop = loop = asyncio.get_running_loop()
-        install_task_factory(loop)
+        install_task_factory(loop, self._settings.log_errors)
         threads = self._settings.concurrency
         self._threads = DaemonThreads(threads, "simpleworkflow-run")
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
@@ -152,7 +153,7 @@ class Worker:
             *pruning(self._ledger, self._keep, self._settings, self._stopping, self.identity.id, self._meter),
         ]
         self.ready.set()
-        log.info("worker %s is ready", self.identity.id, extra={"worker": self.identity.id})
+        say_ready(self._ledger, self._claimer, self.identity, self._settings.concurrency, own)
         try:
             await self._intake.run()
         finally:
@@ -184,6 +185,7 @@ class Worker:
             max_payload=self._settings.max_payload,
             on_changed=self._settings.on_changed,
             on_misfit=self._settings.on_misfit,
+            failures=Failures(self._settings.log_errors, self._registry.error_hooks, self.identity.id),
             is_fresh=self._holdings.is_fresh,
             confirm=self._confirm,
             on_resident=self._look,
@@ -299,14 +301,6 @@ class Worker:
             log.exception(told, lease.id, lease.type, extra=self._about(lease))
             self._settle(lease, moves.release(lease, elapsed=passed, delay=1.0))
 
-    async def _tell_news(self, execution: Execution) -> None:
-        lease = execution.lease
-        try:
-            state, history = await self._ledger.run(steps.reload(lease.id, lease.epoch))
-            execution.post.hear(state.wakes, history)
-        except Exception as error:
-            log.debug("news for run %s must wait: %s", lease.id, error, extra=self._about(lease))
-
     def _code_over(self, execution: Execution) -> None:
         lease = execution.lease
         if self._slots.leave(execution):
@@ -352,7 +346,7 @@ class Worker:
             elif renewal.held:
                 execution.stop(Stop.HELD)
             elif renewal.wakes != execution.post.wakes:
-                self._loop.create_task(self._tell_news(execution))
+                self._loop.create_task(tell_news(self._ledger, execution))
         for lease in self._intake.drop(refused) if refused and self._intake is not None else ():
             if refused[key_of(lease)].owned:
                 self._give_back(lease, 0.0)  # held
@@ -371,8 +365,7 @@ class Worker:
             pass  # the worker's loop has ended
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
-        told = "worker %s stops; %d runs are under way"
-        log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
+        say_stopping(self.identity, len(self._slots), self._settings.drain, is_embedded=not self._process_ends)
         parting = Parting(self._ledger, self._journal, self._slots, self._holdings, self._errands, self.identity.id)
         try:
             await self._end_executions()
