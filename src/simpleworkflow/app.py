@@ -241,7 +241,9 @@ class App(Client):
         found = sink_of(sink)
         assert found is not None
         options = relay_options(self.settings, source, keep)
-        return Relay(self._engine.ledger.twin(), found, own_identity("outbox").id, options)
+        ledger = self._engine.ledger.twin()
+        ledger.watch()
+        return Relay(ledger, found, own_identity("outbox").id, options)
 
     def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
         """A worker inside this process: `async with app.worker(): ...`.

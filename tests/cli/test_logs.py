@@ -188,7 +188,7 @@ def test_a_wrong_password_is_told_without_the_password(folder: Path, strict_serv
     url = f"postgresql://ada:{PASSWORD}@127.0.0.1:{strict_server}/orders"
     worker = Worker(folder, url, "--log-format", format, "--log-level", "DEBUG")
     try:
-        worker.wait_for("waits for its database")
+        worker.wait_for("until it is back")
         until(lambda: worker.text().count("no entry for") >= 2, "it has tried again")
         assert worker.stop() == 0
     finally:

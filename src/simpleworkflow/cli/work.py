@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -105,10 +106,6 @@ def run_worker(
         options["prefixes"] = list(prefixes)
     if no_schedules:
         options["schedules"] = False
-    try:
-        app.sync.check()
-    except StoreUnavailable as error:
-        log.warning("the worker waits for its database: %s", error)
     serve(app, on_unknown="fail" if fail_unknown else "leave", **options)
 
 
@@ -118,15 +115,35 @@ def serve(app: App, **options: Any) -> None:
 
 
 async def _serve(app: App, options: dict[str, Any]) -> None:
-    worker = app.make_worker(process_ends=True, **options)
+    app._engine.ledger.watch()  # what the worker and its code meet is told once
+    worker, stopping = app.make_worker(process_ends=True, **options), asyncio.Event()
+
+    def stop() -> None:
+        stopping.set()
+        worker.stop()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+        loop.add_signal_handler(number, stop)
+    if not await _looked_at(app, stopping):
+        return
     await worker.run()
     if worker.stays_behind is not None:
         # Here and not after asyncio.run: that would first wait for the very code that does not stop.
         log.warning(worker.stays_behind)
         _exit_hard()
+
+
+async def _looked_at(app: App, stopping: asyncio.Event) -> bool:
+    """Tables that do not fit end the command; a database that is not there yet is waited for. False: told to stop."""
+    look, stop = asyncio.ensure_future(app.check()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({look, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not stop.cancel():
+        look.cancel()
+        return False
+    with suppress(StoreUnavailable):
+        look.result()
+    return True
 
 
 def _exit_hard() -> NoReturn:

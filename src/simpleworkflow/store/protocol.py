@@ -108,6 +108,8 @@ class Driver(Protocol):
     dialect: str
     has_lateral: bool
     """One claim statement can walk many lanes; without it they are walked one by one."""
+    on_gone: Callable[[Exception, float], object]
+    """Called with the reason and the operation's begin while one is repeated for want of a connection."""
 
     @property
     def home(self) -> object:

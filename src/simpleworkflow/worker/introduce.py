@@ -13,6 +13,7 @@ from ..model.outbox import OutboxRule
 from ..model.schedule import NewSchedule
 from ..store import Ledger
 from ..store.operations import outbox_lanes, workers
+from ..store.outage import level
 from .claim import Claimer
 from .loop import pause_unless
 from .process import Identity
@@ -34,7 +35,7 @@ async def introduce(
             await ledger.run(workers.announce(me.id, me.name, me.host, me.pid, claimer.spans()))
             return
         except StoreUnavailable as error:
-            log.warning("the worker waits for its database: %s", error)
+            log.log(level(error), "the worker waits for its database: %s", error)
             await pause_unless(stopping, 1.0)
 
 
@@ -69,6 +70,12 @@ def _prefixes(claimer: Claimer) -> list[str]:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_TYPES} more" if len(names) > MOST_TYPES else ""
     return ", ".join(names[:MOST_TYPES]) + more
+
+
+def what_waits(under_way: int) -> str:
+    """While the database is away."""
+    ours = f"{under_way} runs under way here keep what they finish in memory, and " if under_way else ""
+    return f"{ours}nothing is claimed until it is back"
 
 
 def say_stopping(me: Identity, under_way: int, patience: float, *, is_embedded: bool) -> None:

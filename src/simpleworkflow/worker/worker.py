@@ -39,7 +39,7 @@ from .claim import Claimer
 from .errands import hasten_undo, hold_refused, looking_up, tell_news
 from .holdings import Holdings
 from .intake import Intake, Rest
-from .introduce import introduce, say_ready, say_stopping
+from .introduce import introduce, say_ready, say_stopping, what_waits
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .parting import Parting
@@ -70,6 +70,7 @@ class Worker:
         self._with_schedules = options.schedules
         self._relay = RelayRole(options.sink, options.relay, self.identity.id)
         self._slots = Slots(settings.concurrency)
+        ledger.watch().waits = lambda: what_waits(len(self._slots))
         self._errands: set[asyncio.Task[None]] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(

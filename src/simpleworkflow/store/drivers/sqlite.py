@@ -62,6 +62,7 @@ class SqliteDriver:
         self._path = path
         self._engine = _Engine.share(path) if _engine is None else _engine.joined()
         self._closed = False
+        self.on_gone: Callable[[Exception, float], object] = lambda error, began: None  # it waits inside SQLite
 
     def __repr__(self) -> str:
         return f"<SqliteDriver {self._path}>"
