@@ -50,7 +50,7 @@ def install_task_factory(loop: asyncio.AbstractEventLoop, detail: LogErrors = "t
         if branch is not None:
             kwargs["context"] = context
             context.run(BRANCH.set, branch)
-        work = _contained(coro, owner) if asyncio.iscoroutine(coro) else coro
+        work = contained(coro, owner) if asyncio.iscoroutine(coro) else coro
         task = asyncio.Task(work, loop=loop, **kwargs) if inner is None else inner(loop, work, **kwargs)
         if work is not coro:
             # A task that is cancelled before its first turn never reaches what it contains, and Python would complain.
@@ -75,7 +75,7 @@ def _tell_uncaught(detail: LogErrors, loop: asyncio.AbstractEventLoop, context: 
     log.error("%s%s", what, told, exc_info=error if detail == "traceback" else None)
 
 
-async def _contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
+async def contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
     """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
     born = owner.ticks = owner.ticks + 1
     try:

@@ -49,6 +49,7 @@ from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
 from .schedule import Scheduler
 from .slots import Key, Slots, drain, key_of, stop_all
+from .stalls import StallWatch
 from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -146,6 +147,8 @@ class Worker:
         self._scheduler = Scheduler(self._ledger, self._hinter, self._settings, own, self._look, self._meter)
         await self._scheduler.introduce(self._stopping)
         self._renewer.start()
+        self._stalls = StallWatch(loop, self.identity.id)
+        self._stalls.start()
         roles = [
             *sweeping(self._ledger, self._settings, self._stopping, self._look, self.identity.id, self._meter),
             loop.create_task(self._ledger.listen(self._hear)),
@@ -390,6 +393,7 @@ class Worker:
         await asyncio.wait(late, timeout=1.0)
         await self._hinter.stop()
         self._renewer.stop()
+        self._stalls.stop()
         for pool in (self._threads, self._step_threads):
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._renewer.join, LEAVING)
