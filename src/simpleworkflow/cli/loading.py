@@ -94,7 +94,7 @@ def _meant(target: str) -> str | None:
         dotted, _, last = file.rpartition(".")
         module, name = dotted, name or last
     path = Path(*module.split("."))
-    there = path.with_suffix(".py").is_file() or (path / "__init__.py").is_file() if module else False
+    there = module and (path.with_suffix(".py").is_file() or path.is_dir() or module in sys.modules)
     return f"{module}:{name}" if there else None
 
 
