@@ -133,11 +133,10 @@ MODULE = """
 import logging, logging.config
 import simpleworkflow as swf
 app = swf.App()
-shop = logging.getLogger("shop")
 
 @app.workflow("shop.order.v1")
 async def order(ctx: swf.Context) -> None:
-    shop.info("an order")
+    logging.getLogger("shop").info("an order")
 """
 ITS_OWN = {
     "basicConfig": 'logging.basicConfig(level="INFO", format="MINE %(name)s %(message)s")\n',
