@@ -17,6 +17,9 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.config import LogErrors
 from simpleworkflow.logs import RunFilter
+from simpleworkflow.model.states import Status
+from simpleworkflow.store.operations import leases
+from simpleworkflow.worker.sweep import Sweeper
 
 SECRET = "4111-1111-1111-1111"
 TWICE = swf.Retry(max_attempts=2, base="1ms")
@@ -291,6 +294,33 @@ async def test_an_error_that_can_neither_be_shown_nor_logged_still_ends_its_run(
                 await app.run(hostile, timeout="10s")
     finally:
         logger.removeFilter(refuse)
+
+
+async def test_a_run_that_the_sweep_gives_up_is_an_error(app: swf.App, lines: pytest.LogCaptureFixture) -> None:
+    @app.workflow("t.crashes.v1", retry=ONCE)
+    async def crashes(ctx: swf.Context) -> None: ...
+
+    handle = await app.trigger(crashes)
+    ledger, one_by_one = app._engine.ledger, not app._engine.ledger.has_lateral
+    offer = leases.Offer("t.crashes.v1", 100, 1, 1, None)
+    assert await app._engine.run(leases.claim([offer], 1, "gone", lane_by_lane=one_by_one))
+    sweeper = Sweeper(ledger, lambda: None, me="another", every=0.0, grace=0.0)
+    await app._engine.call(sweeper.sweep)
+    assert (await handle.get()).status is Status.FAILED
+    (only,) = [record for record in lines.records if record.levelname == "ERROR"]
+    assert only.getMessage() == f"1 runs failed for good, since their workers crashed too often: {handle.id}"
+
+
+async def test_a_run_that_is_failed_for_want_of_a_handler_is_an_error(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    async with app.worker(on_unknown="fail"):
+        handle = await app.trigger("t.unknown.v1")
+        with pytest.raises(swf.RunFailed):
+            await handle.result("10s")
+    (only,) = told(lines)
+    assert only.levelname == "ERROR"
+    assert only.getMessage().endswith("failed for good (attempt 1 of 3): LookupError: no_handler_registered")
 
 
 class Shop(logging.Handler):

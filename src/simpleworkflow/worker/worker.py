@@ -213,7 +213,9 @@ class Worker:
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
-            self._settle(lease, moves.fail(lease, error, line, elapsed=None))
+            ending = moves.fail(lease, error, line, elapsed=None)
+            self._services.failures.of_run(lease, ending, LookupError(NO_HANDLER))
+            self._settle(lease, ending)
             return None
         history = history or History({}, [])
         execution = Execution(lease, workflow, history, self._services, self._ended, self._code_over)
