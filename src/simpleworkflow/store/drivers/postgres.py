@@ -143,7 +143,7 @@ class PostgresDriver:
             except _Gone as gone:
                 reason, repeated = gone, True
             is_slow = isinstance(reason, _Slow)
-            if isinstance(reason, _Gone) and monotonic() - began > TELL_AFTER:
+            if isinstance(reason, _Gone) and not is_slow and monotonic() - began > TELL_AFTER:
                 self.on_gone(reason, began)
             if is_slow and (was_slow or monotonic() + pause > deadline):
                 told = f"PostgreSQL at {self._url} did not answer {operation.name} in time: {reason}"
