@@ -15,7 +15,7 @@ Nothing is loaded until a name is used: then all of public.py is. pgqrs's names 
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .public import *  # noqa: F403 - that is what it is for

@@ -8,24 +8,21 @@ Nothing is opened until the first call. `app.sync` is the blocking twin of every
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
-from uuid import UUID
 
 from .client.client import Client
 from .client.sync import SyncClient
 from .clock import Clock
-from .config import PREFIXES_VARIABLE, Settings
-from .model.duration import Duration, human, seconds
-from .model.errors import InvalidPolicy, InvalidWorkflow, StoreUnavailable
+from .config import PREFIXES_VARIABLE, LogErrors, Settings
+from .model.duration import Duration, seconds
+from .model.errors import InvalidPolicy, InvalidWorkflow
 from .model.keeping import Keep, rules_of
 from .model.names import EVERYTHING, Span, check_type, merge_spans, parse_prefixes, span_of_prefix
 from .model.outbox import lifecycle_rules
@@ -33,9 +30,11 @@ from .model.policies import OnChanged, OnMisfit
 from .model.records import Definition
 from .model.retry import DEFAULT_RETRY, Retry
 from .runtime.context import Context, SyncContext
+from .runtime.failing import ErrorHook
 from .runtime.registry import Options, Registry, Workflow, make_workflow
 from .sinks.protocol import Sink
 from .worker import Worker, WorkerOptions
+from .worker.embedded import EmbeddedWorker
 from .worker.metrics_server import address
 from .worker.process import own_identity
 from .worker.relay import Relay
@@ -43,11 +42,9 @@ from .worker.relay_options import relay_options, sink_of
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
+Hook = TypeVar("Hook", bound=ErrorHook)
 
 log = logging.getLogger("simpleworkflow.worker")
-
-START_TIMEOUT = 30.0
-TURNS = 5
 
 
 class WorkerChoices(TypedDict, total=False):
@@ -75,6 +72,8 @@ class WorkerChoices(TypedDict, total=False):
     """The source that these CloudEvents name; /simpleworkflow/SCHEMA unless given."""
     keep_published: Duration | None
     """How long published events stay in the outbox: "7 days" unless given, "forever" for good."""
+    log_errors: LogErrors | None
+    """How much of an error of user code is logged: "traceback", "message" or "type"."""
     metrics_port: int | None
     """Serve Prometheus metrics and a health check on this port; 0 for any that is free, which the log tells."""
     metrics_host: str | None
@@ -167,6 +166,13 @@ class App(Client):
         """
         self._registry.outbox_rules += lifecycle_rules(prefix, events)
 
+    def on_error(self, hook: Hook, /) -> Hook:
+        """Call this with a `Failure` for every failed attempt of a step or a run on this App's workers, as for Sentry;
+        usable as a decorator. It runs in the worker's event loop, so it must not block; what it raises is logged.
+        """
+        self._registry.add_error_hook(hook)
+        return hook
+
     @overload
     def declare(self, name: str, /) -> Workflow[Any, Any]: ...
     @overload
@@ -211,7 +217,7 @@ class App(Client):
         on_unknown = choices.get("on_unknown", "leave")
         if on_unknown not in {"leave", "fail"}:
             raise InvalidPolicy(f"on_unknown must be 'leave' or 'fail', not {on_unknown!r}")
-        changes: dict[str, Any] = {"concurrency": choices.get("concurrency")}
+        changes: dict[str, Any] = {key: choices.get(key) for key in ("concurrency", "log_errors")}
         for key, value in (("lease", choices.get("lease")), ("poll_every", choices.get("poll_every"))):
             changes[key] = None if value is None else seconds(value, what=key)
         drain = choices.get("drain")
@@ -234,7 +240,9 @@ class App(Client):
         found = sink_of(sink)
         assert found is not None
         options = relay_options(self.settings, source, keep)
-        return Relay(self._engine.ledger.twin(), found, own_identity("outbox").id, options)
+        ledger = self._engine.ledger.twin()
+        ledger.watch()
+        return Relay(ledger, found, own_identity("outbox").id, options)
 
     def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
         """A worker inside this process: `async with app.worker(): ...`.
@@ -242,7 +250,7 @@ class App(Client):
         It runs on its own thread and event loop, and never touches signal handlers.
         """
         self._worker_plan(choices, False)  # mistakes are told here, where they were written
-        return EmbeddedWorker(self, choices)
+        return EmbeddedWorker(self.sync.check, lambda: self.make_worker(**choices))
 
     def lifespan(
         self, *, worker: bool = False, **choices: Unpack[WorkerChoices]
@@ -278,111 +286,6 @@ class SyncApp(SyncClient):
     def worker(self, **choices: Unpack[WorkerChoices]) -> EmbeddedWorker:
         """A worker inside this process: `with app.sync.worker(): ...`."""
         return self._app.worker(**choices)
-
-
-class EmbeddedWorker:
-    """A worker on a thread of its own; the same object serves `with` and `async with`."""
-
-    def __init__(self, app: App, choices: WorkerChoices) -> None:
-        self._app = app
-        self._choices = choices
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._runner: asyncio.Runner | None = None
-        self._worker: Worker | None = None
-        self._up = threading.Event()
-        self._trouble: BaseException | None = None
-
-    def start(self) -> None:
-        """Returns when the worker is ready; trouble with the database is raised here, not logged in a thread."""
-        if self._thread is not None:
-            raise InvalidPolicy("this worker has been started already; make another one with app.worker()")
-        self._app.sync.check()
-        self._thread = threading.Thread(target=self._serve, name="simpleworkflow-worker", daemon=True)
-        self._thread.start()
-        in_time = self._up.wait(START_TIMEOUT)
-        if in_time and self._trouble is None:
-            return
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
-        self.stop()
-        raise StoreUnavailable(f"the worker was not ready within {human(START_TIMEOUT)}")
-
-    def nudge(self) -> None:
-        """Look for work now instead of at the next poll."""
-        if self._loop is not None and self._worker is not None:
-            self._loop.call_soon_threadsafe(self._worker.nudge)
-
-    def is_idle(self, run_id: UUID, wakes: int, *, but_for_bodies: bool = False) -> bool:
-        """Whether this run is under way here and only waits, knowing all that has happened to it."""
-        return self._worker is not None and self._worker.is_idle(run_id, wakes, but_for_bodies)
-
-    async def turn(self) -> None:
-        """Let the worker's loop go round a few times: what is about to happen there happens."""
-
-        async def go_round() -> None:
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-
-        if self._loop is not None:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(go_round(), self._loop))
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Stop gracefully and wait for it; bounded by the drain deadline. Raises what ended it before, if anything."""
-        if self._loop is not None and self._worker is not None and self._thread is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._worker.stop)
-            except RuntimeError:
-                pass  # it has ended already
-            self._thread.join()
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
-
-    def _serve(self) -> None:
-        runner = self._runner = asyncio.Runner()
-        try:
-            self._loop = runner.get_loop()
-            runner.run(self._work())
-        except BaseException as error:
-            if self._up.is_set():
-                log.critical("the embedded worker ended; runs wait for another one", exc_info=error)
-            self._trouble = error
-        finally:
-            self._up.set()
-            if self._worker is None or self._worker.stays_behind is None:
-                runner.close()
-            else:
-                # Closing would wait for code that does not stop, and that code may still call into this loop.
-                log.warning(self._worker.stays_behind)
-
-    async def _work(self) -> None:
-        worker = self._worker = self._app.make_worker(**self._choices)
-        started = asyncio.ensure_future(worker.ready.wait())
-        started.add_done_callback(lambda _: self._up.set())
-        try:
-            await worker.run()
-        finally:
-            started.cancel()
-
-    def __enter__(self) -> EmbeddedWorker:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> EmbeddedWorker:
-        await asyncio.to_thread(self.start)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.stop)
 
 
 def _spans(prefixes: str | Iterable[str] | None) -> list[Span]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from .model.duration import human
 from .model.errors import InvalidPolicy
@@ -17,7 +18,20 @@ from .model.policies import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_ch
 
 URL_VARIABLE = "SIMPLEWORKFLOW_URL"
 PREFIXES_VARIABLE = "WORKER_TYPE_PREFIXES"
+LOG_ERRORS_VARIABLE = "SIMPLEWORKFLOW_LOG_ERRORS"
 DEFAULT_URL = "simpleworkflow.db"
+
+LogErrors = Literal["traceback", "message", "type"]
+"""How much of an error that user code raised is written to the log."""
+LOG_ERRORS: tuple[LogErrors, ...] = get_args(LogErrors)
+
+
+def default_log_errors() -> LogErrors:
+    """What the environment says. Failures that nobody sees cost more than texts that somebody may switch off."""
+    chosen = os.environ.get(LOG_ERRORS_VARIABLE) or "traceback"
+    if chosen not in LOG_ERRORS:
+        raise InvalidPolicy(f"{LOG_ERRORS_VARIABLE} must be one of {', '.join(LOG_ERRORS)}, not {chosen!r}")
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,7 @@ class Settings:
     """What becomes of a run whose code is about to run a step that seems to be a renamed one that is on record."""
     on_misfit: OnMisfit = "hold"
     """What becomes of a run whose input or records its code cannot read."""
+    log_errors: LogErrors = field(default_factory=default_log_errors)
 
     def __post_init__(self) -> None:
         for name in ("lease", "sweep_every", "poll_every", "local_check_every", "store_timeout", "prune_every"):
@@ -52,6 +67,7 @@ class Settings:
         check_choice("on_misfit", self.on_misfit, ON_MISFIT)
         if self.lease < 0.3:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
+        check_choice("log_errors", self.log_errors, LOG_ERRORS)
 
 
 class DefaultURL(str):

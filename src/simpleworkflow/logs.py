@@ -3,10 +3,12 @@
     handler = logging.StreamHandler()
     handler.setFormatter(simpleworkflow.logs.JsonFormatter())
 
-Our own code logs through `logging`, about runs with `extra=` (runtime/labels.py), and never a payload at INFO or above.
-What others log is beyond us, so this is the last line of defence: every line, tracebacks included, loses the passwords
-of URLs and key=value pairs in it. The dangers are a line that breaks its reader (control characters, values that are
-not JSON) and a line that is never written because formatting it failed: nothing here raises.
+Our own code logs through `logging`, about runs with `extra=` (runtime/labels.py); `RunFilter` gives the same to lines
+that steps and workflows write by loggers of their own. We log no payload, though an error of user code may quote one
+(`Settings.log_errors`). What others log is beyond us, so this is the last line of defence: every line, tracebacks
+included, loses the passwords of URLs and key=value pairs in it. The dangers are a line that breaks its reader (control
+characters, values that are not JSON) and a line that is never written because formatting it failed: nothing here
+raises.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ import math
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from .runtime import tracing
+from .runtime.labels import here
 from .store.url import mask_text
 
-__all__ = ["JsonFormatter", "MaskPasswords", "TextFormatter", "configure", "mask_text"]
+__all__ = ["JsonFormatter", "MaskPasswords", "RunFilter", "TextFormatter", "configure", "mask_text"]
 
 Format = Literal["text", "json"]
 
@@ -41,12 +46,54 @@ log = logging.getLogger("simpleworkflow")
 def configure(format: Format = "text", level: str = "INFO", stream: TextIO | None = None) -> None:
     """Log to `stream` (standard error), unless the program has set up logging already; what nobody catches is logged
     as well."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter(TEXT))
-    logging.basicConfig(level=level, handlers=[handler])
+    with standing_by(_handler(format, stream), level):
+        pass
+
+
+@contextmanager
+def standing_by(handler: logging.Handler, level: str) -> Iterator[None]:
+    """For a program that loads somebody's code, which may set up logging itself. While it is loaded the handler takes
+    what finds no other one; afterwards it becomes the root's, unless that code has given the root handlers of its own
+    (a handler that was there from the start would make `logging.basicConfig` do nothing)."""
+    handler.addFilter(RunFilter())
+    root, warnings, before = logging.getLogger(), logging.getLogger("py.warnings"), logging.lastResort
+    if not root.handlers:
+        root.setLevel(level.upper())
+    logging.lastResort = handler
+    warnings.addHandler(handler)  # Python gives this logger a handler that drops everything if it has none
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
+    try:
+        yield
+    finally:
+        logging.lastResort = before
+        warnings.removeHandler(handler)
+        logging.basicConfig(level=level.upper(), handlers=[handler])
+        _let_all_be_heard()
+
+
+def _let_all_be_heard() -> None:
+    """Handlers that others have made learn which run a line belongs to; and dictConfig silences every logger that it
+    does not name, ours included, unless it is told not to: a worker whose failures nobody sees is worse."""
+    loggers = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    for logger in (logging.root, *loggers):
+        if logger.name.partition(".")[0] == log.name:
+            logger.disabled = False
+        for handler in logger.handlers:
+            if not any(isinstance(one, RunFilter) for one in handler.filters):
+                handler.addFilter(RunFilter())
+
+
+def _handler(format: Format, stream: TextIO | None = None) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter(TEXT))
+    return handler
+
+
+def loading_for(format: Format, level: str) -> AbstractContextManager[None]:
+    """`configure` around the loading of somebody's code."""
+    return standing_by(_handler(format), level)
 
 
 class JsonFormatter(logging.Formatter):
@@ -79,14 +126,26 @@ class TextFormatter(logging.Formatter):
     """For people: one line, and a traceback below it; the run is named when the words do not name it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
-        run_id = getattr(record, "run_id", None)
+        run_id, step = getattr(record, "run_id", None), getattr(record, "step", None)
         if run_id is not None and str(run_id) not in record.message:
-            record.message += f" (run {run_id})"
+            record.message += f" (run {run_id})" if step is None else f" (run {run_id}, step {step})"
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = _message(record), ()
         return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", mask_text(super().format(record)))
+
+
+class RunFilter(logging.Filter):
+    """Gives every line that is written while a run is executed, by any logger, the attributes run_id, workflow_type,
+    epoch, worker, step and attempt: `handler.addFilter(RunFilter())`. The worker command does so by itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fields, known = here(), record.__dict__
+        if fields is not None and known.get("run_id", fields["run_id"]) == fields["run_id"]:
+            for name, value in fields.items():
+                known.setdefault(name, value)
+        return True
 
 
 class MaskPasswords(logging.Filter):

@@ -59,6 +59,7 @@ from .model.schedule import Schedule, ScheduledSlot
 from .model.states import EventType, Reason, Status
 from .runtime.context import ChildHandle, Context, SyncContext
 from .runtime.current import current
+from .runtime.failing import Failure
 from .runtime.races import Winner
 from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
@@ -75,6 +76,7 @@ __all__ = [
     "EventType",
     "ExecutionStopped",
     "Explanation",
+    "Failure",
     "Finding",
     "Happening",
     "IdempotencyConflict",

@@ -195,7 +195,10 @@ def test_a_second_signal_does_not_wait_for_running_code(app: swf.App, url: str, 
     [
         ("nowhere:app", 2, "there is no module 'nowhere'"),
         ("shop.nowhere:app", 2, "there is no module 'shop.nowhere'"),
-        ("shop/work.py", 2, "'shop/work.py' is not a module; name it as in `import orders.work`"),
+        ("shop/work.py", 2, "'shop/work.py' is not a module; name it as in `import orders.work`: shop.work:app"),
+        ("shop/work.py:second", 2, "name it as in `import orders.work`: shop.work:second"),
+        ("empty.py:app", 2, "; did you mean empty:app?"),
+        ("shop.work.second", 2, "; did you mean shop.work:second?"),
         (":app", 2, "'' is not a module"),
         (".work:app", 2, "'.work' is not a module"),
         ("shop.work:application", 2, "shop.work has no App called 'application'; it has app, second"),
@@ -266,11 +269,13 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet_and_still_stops(fol
     command = [sys.executable, "-m", "simpleworkflow", "worker", "shop.work:app", "--url", url]
     worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     assert worker.stderr is not None
-    line = worker.stderr.readline() + worker.stderr.readline()  # the command's first look, then the worker's own
-    assert line.count("the worker waits for its database") == 2
+    line = worker.stderr.readline()
+    assert "the database postgresql://u:***@127.0.0.1:1/db is away: " in line
+    assert "nothing is claimed until it is back" in line or "it is tried again until it is back" in line
     worker.terminate()
     _, rest = worker.communicate(timeout=20)
     assert worker.returncode == 0
+    assert "is away" not in rest
     assert "c4n4ry" not in line + rest
     assert "Traceback" not in rest
 

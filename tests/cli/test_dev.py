@@ -359,13 +359,15 @@ def test_on_a_terminal_every_run_has_a_line_that_lives(folder: Path, app: swf.Ap
         rude = app.sync.trigger("dev.rude.v1")
         until(lambda: f"failed run {rude.id} (dev.rude.v1) failed" in terminal.plain, "so has its end")
         until(lambda: "[red]markup[/red]" in terminal.plain, "text from the database is not markup")
+        until(lambda: "Traceback" in terminal.plain, "the error is shown as its author knows it")
+        shown = terminal.plain.count("Traceback")
         terminal.press_ctrl_c()
         assert terminal.process.wait(30) == 0
     finally:
         terminal.close()
     assert b"\x1b]0;" not in terminal.written, "text from the database is no command to the terminal"
     assert b"\x1b[?25h" in terminal.written, "the cursor is given back"
-    assert "Traceback" not in terminal.plain
+    assert terminal.plain.count("Traceback") == shown, "Ctrl-C leaves none"
     assert handle.get().status is swf.Status.PENDING
 
 

@@ -23,7 +23,7 @@ import pytest
 import simpleworkflow as swf
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/durable.md", "docs/testing.md")
+PAGES = ("README.md", "docs/durable.md", "docs/logging.md", "docs/testing.md")
 PIECE = re.compile(r"^(?:```python|(?P<hidden><!-- test))\n(?P<code>.*?)^(?:```|-->)$", re.MULTILINE | re.DOTALL)
 
 

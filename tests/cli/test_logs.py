@@ -76,7 +76,7 @@ def told(worker: Worker) -> list[dict[str, Any]]:
 
 
 def test_every_line_of_a_worker_is_json_and_none_holds_a_payload_or_a_password(folder: Path, url: str) -> None:
-    worker = Worker(folder, url, "--log-format", "json", "--name", "till")
+    worker = Worker(folder, url, "--log-format", "json", "--name", "till", "--log-errors", "type")
     app = swf.App(url)
     try:
         worker.wait_for("is ready")
@@ -95,14 +95,37 @@ def test_every_line_of_a_worker_is_json_and_none_holds_a_payload_or_a_password(f
     paying = [line for line in lines if line["message"] == "paying"]
     assert {line["run_id"] for line in paying} == {str(paid.id)}
     assert {line["customer"] for line in paying} == {"ada"}
-    failed = [line for line in lines if line["message"].endswith("failed: StepFailed")]
-    assert [(line["workflow_type"], line["epoch"], line["level"]) for line in failed] == [
-        ("log.pay.v1", 1, "INFO"),
-        ("log.pay.v1", 2, "INFO"),
+    failed = [line for line in lines if line["logger"] == "simpleworkflow.execute"]
+    assert [(line["workflow_type"], line["epoch"], line["level"], line.get("step")) for line in failed] == [
+        ("log.pay.v1", 1, "WARNING", "charge#0"),
+        ("log.pay.v1", 1, "WARNING", None),
+        ("log.pay.v1", 2, "WARNING", "charge#0"),
+        ("log.pay.v1", 2, "ERROR", None),
     ]
+    assert [line["message"].rpartition(" ")[2] for line in failed] == ["ValueError", "StepFailed"] * 2
     assert all(line["worker"].startswith("till") for line in failed)
-    (error,) = [line for line in lines if line["level"] == "ERROR"]
+    (error,) = [line for line in lines if line["level"] == "ERROR" and line not in failed]
     assert (error["message"], error["run_id"]) == ("no way to postgresql://ada:***@bank/accounts", str(echoed.id))
+
+
+def test_a_failed_run_is_an_error_with_its_traceback_and_without_passwords(folder: Path, url: str) -> None:
+    worker = Worker(folder, url, "--log-format", "json")
+    app = swf.App(url)
+    try:
+        worker.wait_for("is ready")
+        with pytest.raises(swf.RunFailed):
+            app.sync.run("log.pay.v1", "a card", timeout="20s")
+        assert worker.stop() == 0
+    finally:
+        worker.kill()
+        app.sync.close()
+    assert PASSWORD not in worker.text()
+    (error,) = [line for line in told(worker) if line["level"] == "ERROR"]
+    assert "failed for good (attempt 2 of 2): StepFailed: step charge failed: ValueError: the card" in error["message"]
+    assert 'await ctx.step("charge", charge)' in error["exception"]
+    steps = [line for line in told(worker) if line.get("step") == "charge#0"]
+    assert all("by postgresql://ada:***@bank/accounts" in line["exception"] for line in steps)
+    assert [line["attempt"] for line in steps] == [1, 1]
 
 
 def test_text_is_for_people_and_names_the_run_of_each_line(folder: Path, url: str) -> None:
@@ -165,7 +188,7 @@ def test_a_wrong_password_is_told_without_the_password(folder: Path, strict_serv
     url = f"postgresql://ada:{PASSWORD}@127.0.0.1:{strict_server}/orders"
     worker = Worker(folder, url, "--log-format", format, "--log-level", "DEBUG")
     try:
-        worker.wait_for("waits for its database")
+        worker.wait_for("until it is back")
         until(lambda: worker.text().count("no entry for") >= 2, "it has tried again")
         assert worker.stop() == 0
     finally:

@@ -389,6 +389,6 @@ def test_without_a_metrics_port_nothing_is_served_or_imported(tmp_path: Path, st
     (tmp_path / "prometheus_client.py").write_text("raise ImportError('not installed')\n")
     worker = start(str(tmp_path / "a.db"), "--drain", "1s", PYTHONPATH=str(tmp_path))
     until(lambda: "is ready" in worker.log or worker.process.poll() is not None, "the worker is ready")
-    assert "metrics" not in worker.log
+    assert "metrics of worker" not in worker.log
     worker.process.send_signal(signal.SIGTERM)
     assert worker.ended() == 0

@@ -144,6 +144,44 @@ def test_long_values_are_cut_unless_asked_for_in_full(app: swf.App, url: str) ->
     assert "--full" not in full
 
 
+def test_an_error_is_shown_as_a_traceback_and_children_by_their_keys(app: swf.App, url: str) -> None:
+    @app.workflow("test.ship.v1")
+    async def ship(ctx: swf.Context, parcel: str) -> None: ...
+
+    @app.workflow("test.broken.v1", retry=swf.Retry(max_attempts=1))
+    async def broken(ctx: swf.Context) -> None:
+        for number in range(5):
+            await ctx.publish("progress", number)
+        await ctx.run(ship, "a", key="left")
+        child = await ctx.trigger(ship, "b", key="right")
+        await child.result()
+        try:
+            raise OSError("no \x1b[31mroute")
+        except OSError as error:
+            raise ValueError("no stock") from error
+
+    with app.sync.worker():
+        run = app.sync.trigger(broken)
+        with pytest.raises(swf.RunFailed):
+            run.result("20s")
+    shown = command("runs", "show", run.id, "--full", url=url).stdout
+    _, _, error = shown.partition("\ntraceback\n")
+    assert "  Traceback (most recent call last):\n    File " in error
+    assert '\n      raise OSError("no' in error
+    assert "\n  OSError: no \\x1b[31mroute\n\n  The exception above led to this one:" in error
+    assert "\n  ValueError: no stock\n" in error
+    assert "\\n" not in error
+    assert [line.split()[:4] for line in shown.splitlines() if "@publish progress" in line] == [
+        ["@publish", "progress", "publish", "succeeded"]
+    ]
+    assert " 5 " not in next(line for line in shown.splitlines() if "@publish progress" in line)
+    for key in ("left", "right"):
+        assert f"child test.ship.v1#={key} " in shown
+    page = json.loads(command("runs", "show", run.id, "--json", url=url).stdout)
+    assert page["error"]["traceback"].startswith("Traceback (most recent call last):")
+    assert page["error"]["cause"]["traceback"].endswith("OSError: no \x1b[31mroute\n")
+
+
 @pytest.mark.parametrize("what", [["runs", "show"], ["runs", "watch"], ["history"], ["runs", "signal"]])
 def test_a_run_that_does_not_exist_is_one_sentence(app: swf.App, url: str, what: list[str]) -> None:
     more = ["go"] if what[-1] == "signal" else []

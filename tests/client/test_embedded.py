@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from support.postgres import Server
-from support.waiting import eventually
+from support.waiting import eventually, until
 
 import simpleworkflow as swf
 from simpleworkflow import app as app_module
@@ -198,3 +198,29 @@ async def test_a_server_with_an_unusable_database_does_not_start(postgres: Serve
     with pytest.raises(swf.MissingMigration):
         server._task.result()
     await app.close()
+
+
+def test_an_embedded_worker_that_waits_for_running_code_says_so(app: swf.App, caplog: pytest.LogCaptureFixture) -> None:
+    """A program without any logging shows warnings only, and after Ctrl-C somebody wonders what it is waiting for."""
+    began, gate = threading.Event(), threading.Event()
+
+    @app.workflow("t.drains.v1")
+    def drains(ctx: swf.SyncContext) -> str:
+        began.set()
+        gate.wait(20)
+        return "finished"
+
+    def let_go() -> None:
+        until(lambda: "stops" in caplog.text, "it is said while it waits")
+        gate.set()
+
+    helper = threading.Thread(target=let_go)
+    helper.start()
+    with app.sync.worker(drain="20s"):
+        handle = app.sync.trigger(drains)
+        assert began.wait(20)
+    helper.join()
+    assert handle.result("10s") == "finished"
+    (told,) = [record for record in caplog.records if " stops; " in record.getMessage()]
+    assert told.levelname == "WARNING"
+    assert "1 runs are under way and have 20 s to finish, then they are handed back" in told.getMessage()

@@ -157,6 +157,7 @@ async def test_no_worker_for_the_type_names_those_alive_and_what_they_serve(app:
     told = await app.explanation(handle.id)
     assert told.reason is Reason.NO_WORKER
     assert "no live worker serves its type (alive: media-1 serves media.*, images.resize.v1)" in told.sentence
+    assert told.sentence.endswith(f" in the database {app._parsed}"), "perhaps the worker uses another one"
 
 
 async def test_strict_priority_is_told_within_a_type_and_across_types(app: swf.App) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 import simpleworkflow as swf
-from simpleworkflow.app import EmbeddedWorker
+from simpleworkflow.worker.embedded import EmbeddedWorker
 from simpleworkflow.model.states import Status
 
 

@@ -22,7 +22,7 @@ from support.ledger import Raw
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.app import EmbeddedWorker
+from simpleworkflow.worker.embedded import EmbeddedWorker
 from simpleworkflow.model.states import Status, StepStatus
 
 LONG = "1050ms"

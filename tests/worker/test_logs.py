@@ -21,6 +21,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
+from simpleworkflow.config import LOG_ERRORS, LogErrors
 from simpleworkflow.logs import JsonFormatter, MaskPasswords, TextFormatter
 from simpleworkflow.model.records import NewRun
 from simpleworkflow.model.states import Status
@@ -53,40 +54,6 @@ def labels(record: logging.LogRecord) -> dict[str, Any]:
 
 def as_written(records: list[logging.LogRecord]) -> str:
     return "\n".join(logging.Formatter().format(record) for record in records)
-
-
-async def test_a_failed_run_is_told_with_its_labels_and_without_its_payload(
-    app: swf.App, lines: pytest.LogCaptureFixture
-) -> None:
-    @app.workflow("t.pay.v1", retry=swf.Retry(max_attempts=2, base="1ms"))
-    async def pay(ctx: swf.Context, card: str) -> str:
-        def charge() -> None:
-            raise ValueError(f"the card {card} was refused")
-
-        await ctx.step("charge", charge)
-        return card
-
-    @app.workflow("t.mistyped.v1", retry=swf.Retry(max_attempts=1))
-    async def mistyped(ctx: swf.Context, card: str) -> int:
-        return card  # type: ignore[return-value]
-
-    async with app.worker(name="till"):
-        for workflow in (pay, mistyped):
-            with pytest.raises(swf.RunFailed):
-                await app.run(workflow, SECRET, timeout="10s")
-        last = await app.trigger("t.mistyped.v1", {"card": SECRET})
-        with pytest.raises(swf.RunFailed):
-            await last.result("10s")
-    told = [record for record in lines.records if "failed: " in record.getMessage()]
-    assert [record.getMessage().rpartition(" ")[2] for record in told] == [
-        *("StepFailed", "StepFailed"),
-        *("PermanentError", "PermanentError"),
-    ]
-    found = [labels(record) for record in told]
-    assert [(one["workflow_type"], one["epoch"]) for one in found][:2] == [("t.pay.v1", 1), ("t.pay.v1", 2)]
-    assert found[-1]["run_id"] == str(last.id)
-    assert all(str(one["worker"]).startswith("till") for one in found)
-    assert SECRET not in as_written(lines.records)
 
 
 async def test_a_row_that_the_database_refuses_is_not_quoted(app: swf.App) -> None:
@@ -263,8 +230,9 @@ def test_no_text_takes_long_to_be_searched_for_passwords(text: str) -> None:
     assert time.monotonic() - started < 1
 
 
-async def test_the_error_of_a_task_that_was_left_behind_is_told_without_its_text(
-    app: swf.App, lines: pytest.LogCaptureFixture
+@pytest.mark.parametrize("detail", LOG_ERRORS)
+async def test_the_error_of_a_task_that_was_left_behind_is_told_as_far_as_errors_may_be(
+    app: swf.App, lines: pytest.LogCaptureFixture, detail: LogErrors
 ) -> None:
     @app.workflow("t.leaves.v1")
     async def leaves(ctx: swf.Context, secret: str) -> None:
@@ -274,12 +242,13 @@ async def test_the_error_of_a_task_that_was_left_behind_is_told_without_its_text
         asyncio.create_task(fail())  # noqa: RUF006 (that is the point)
         await asyncio.sleep(0.05)
 
-    async with app.worker():
+    async with app.worker(log_errors=detail):
         await app.run(leaves, SECRET, timeout="10s")
         gc.collect()
         await eventually(lambda: "never retrieved" in lines.text, "the worker's loop has told of it")
     assert "RuntimeError" in lines.text
-    assert SECRET not in lines.text
+    assert (SECRET in lines.text) == (detail != "type")
+    assert ("Traceback" in lines.text) == (detail == "traceback")
 
 
 def test_warnings_and_broken_threads_are_lines_of_json_too() -> None:

@@ -113,6 +113,16 @@ def log_level_option(command: F) -> F:
     return click.option("--log-level", default="INFO", show_default=True, type=levels)(command)
 
 
+def import_option(command: F) -> F:
+    return click.option(
+        "--import",
+        "imports",
+        multiple=True,
+        metavar="MODULE",
+        help="Also load this module, whose workflows belong to the App; repeatable.",
+    )(command)
+
+
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")(command)
 

@@ -9,11 +9,12 @@ import sys
 
 import click
 
-from .common import check_seconds, check_url, json_option, log_level_option
+from .common import check_seconds, check_url, import_option, json_option, log_level_option
 
 
 @click.command()
 @click.argument("target", metavar="MODULE:APP")
+@import_option
 @click.option("--url", callback=check_url, help="Another database than the App's own.")
 @click.option(
     "--drain",
@@ -24,7 +25,7 @@ from .common import check_seconds, check_url, json_option, log_level_option
 )
 @log_level_option
 @json_option
-def dev(target: str, url: str | None, drain: str, log_level: str, as_json: bool) -> None:
+def dev(target: str, imports: tuple[str, ...], url: str | None, drain: str, log_level: str, as_json: bool) -> None:
     """Run a worker that reloads when the code changes, and watch its runs.
 
     The database is migrated first. Ctrl-C ends it.
@@ -32,5 +33,6 @@ def dev(target: str, url: str | None, drain: str, log_level: str, as_json: bool)
     from ..model.duration import seconds
     from .developing import develop
 
-    orders = {"target": target, "url": url, "drain": seconds(drain, what="drain"), "log_level": log_level}
+    length = seconds(drain, what="drain")
+    orders = {"target": target, "imports": imports, "url": url, "drain": length, "log_level": log_level}
     sys.exit(develop(orders, as_json=as_json))

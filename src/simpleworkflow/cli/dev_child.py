@@ -18,9 +18,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
-from ..logs import TextFormatter
+from ..logs import TextFormatter, standing_by
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..store.url import MEMORY
 from .common import CALLED_WRONGLY, NOT_DONE, UNCLEAN, fail
@@ -96,8 +97,8 @@ def main() -> None:
     parent.die_with(orders["drain"])
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
-    logging.basicConfig(level=orders["log_level"], handlers=[handler])
-    app = _load(orders["target"], parent)
+    with standing_by(handler, orders["log_level"]):
+        app = _load(orders["target"], orders["imports"], parent)
     parent.keep_telling_files()
     try:
         if orders["url"] is not None:
@@ -114,10 +115,10 @@ def main() -> None:
     serve(app, drain=orders["drain"], name="dev")
 
 
-def _load(target: str, parent: Parent) -> Any:
+def _load(target: str, imports: Sequence[str], parent: Parent) -> Any:
     """The App; a mistake in the code shows as the author would see it, without the frames of the loading itself."""
     try:
-        app = import_app(target)
+        app = import_app(target, imports)
     except SystemExit as end:
         parent.tell(unloaded=True, hopeless=end.code == CALLED_WRONGLY)
         parent.tell_files()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import NOT_DONE, json_option, safe, say_json, url_option
+from .common import NOT_DONE, import_option, json_option, safe, say_json, url_option
 
 if TYPE_CHECKING:
     from ..app import App
@@ -34,14 +34,15 @@ NARROWEST = 40
 @click.command()
 @url_option
 @click.option("--module", "target", metavar="MODULE:APP", help="Look with the settings and workflows of this App.")
+@import_option
 @click.option("--strict", is_flag=True, help="Warnings count as problems.")
 @json_option
-def doctor(url: str | None, target: str | None, strict: bool, as_json: bool) -> None:
+def doctor(url: str | None, target: str | None, imports: tuple[str, ...], strict: bool, as_json: bool) -> None:
     """Examine a database and the work in it; changes nothing.
 
     Exit code 0: no problem. 1: a problem was found (with --strict: or a warning). 2: called wrongly.
     """
-    app = _app(url, target)
+    app = _app(url, target, imports)
     with _working(show=not as_json):
         findings = asyncio.run(_examine(app))
     if target is not None:
@@ -56,14 +57,14 @@ def doctor(url: str | None, target: str | None, strict: bool, as_json: bool) -> 
         sys.exit(NOT_DONE)
 
 
-def _app(url: str | None, target: str | None) -> App:
+def _app(url: str | None, target: str | None, imports: tuple[str, ...]) -> App:
     if target is None:
         from ..app import App
 
         return App(url)
     from .loading import load_app
 
-    app = load_app(target)
+    app = load_app(target, imports)
     if url is not None:
         app.use(url)
     return app

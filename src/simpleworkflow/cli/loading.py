@@ -11,7 +11,9 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -22,16 +24,19 @@ from .common import CALLED_WRONGLY, NOT_DONE, fail
 
 log = logging.getLogger("simpleworkflow.cli")
 
+BLAMED = "__simpleworkflow_module__"
+"""On an error: which of the other modules raised it while it was imported."""
+
 
 class Left(Exception):
     """The module ended the program while it was imported; the cause is its SystemExit."""
 
 
-def load_app(target: str, *, as_json: bool = False) -> App:
-    """The App; a module that cannot be imported is shown as its author would see it, or as a line of the log where
-    programs read that, and ends the command."""
+def load_app(target: str, imports: Sequence[str] = (), *, as_json: bool = False) -> App:
+    """The App, and the modules that belong to it. One that cannot be imported is shown as its author would see it, or
+    as a line of the log where programs read that, and ends the command."""
     try:
-        return import_app(target)
+        return import_app(target, imports)
     except SimpleWorkflowError:
         raise  # a sentence already
     except Exception as error:
@@ -43,31 +48,58 @@ def load_app(target: str, *, as_json: bool = False) -> App:
         fail(why)
 
 
-def import_app(target: str) -> App:
-    """The App behind module:name; `module` alone means module:app. What the module raises comes through."""
+def import_app(target: str, imports: Sequence[str] = ()) -> App:
+    """The App behind module:name; `module` alone means module:app. What a module raises comes through."""
     module_name, _, name = target.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        fail(f"{module_name!r} is not a module; name it as in `import orders.work`: orders.work:app", CALLED_WRONGLY)
     sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            where = f"in {os.getcwd()} or among the installed packages"
-            fail(f"there is no module {module_name!r} {where}", CALLED_WRONGLY)
-        raise
-    except SystemExit as end:
-        raise Left("" if end.code is None else str(end.code)) from end
+    module = _import(module_name, target)
     found = getattr(module, name or "app", None)
     if not isinstance(found, App):
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"; it has {', '.join(apps)}" if apps else "; it has no simpleworkflow App at all"
         fail(f"{module_name} has no App called {name or 'app'!r}{hint}", CALLED_WRONGLY)
+    for each in imports:
+        try:
+            _import(each, each)
+        except BaseException as error:
+            error.__dict__.setdefault(BLAMED, each)
+            raise
     return found
 
 
+def _import(name: str, target: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        example = _meant(target) or "orders.work:app"
+        fail(f"{name!r} is not a module; name it as in `import orders.work`: {example}", CALLED_WRONGLY)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            where = f"in {os.getcwd()} or among the installed packages"
+            meant = _meant(target)
+            hint = f"; did you mean {meant}?" if meant is not None else ""
+            fail(f"there is no module {name!r} {where}{hint}", CALLED_WRONGLY)
+        raise
+    except SystemExit as end:
+        raise Left("" if end.code is None else str(end.code)) from end
+
+
+def _meant(target: str) -> str | None:
+    """What was meant by the name of a file (wf.py:app, jobs/wf.py) or by dots alone (wf.app), if there is such a module
+    here. Nothing is imported to find out."""
+    file, _, name = target.partition(":")
+    if file.endswith(".py"):
+        module, name = file.removesuffix(".py").replace("\\", "/").removeprefix("./").replace("/", "."), name or "app"
+    else:
+        dotted, _, last = file.rpartition(".")
+        module, name = dotted, name or last
+    path = Path(*module.split("."))
+    there = module and (path.with_suffix(".py").is_file() or path.is_dir() or module in sys.modules)
+    return f"{module}:{name}" if there else None
+
+
 def why_not_loaded(target: str, error: BaseException) -> str:
-    module = target.partition(":")[0]
+    module = error.__dict__.get(BLAMED) or target.partition(":")[0]
     if isinstance(error, Left):
         code = f": {error}" if str(error) else ""
         advice = 'keep what starts a program behind `if __name__ == "__main__":`'

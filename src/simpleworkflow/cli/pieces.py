@@ -7,6 +7,7 @@ run has superseded stands under its old name with a mark.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..model.names import child_of
@@ -15,6 +16,7 @@ from ..model.records import Step
 from ..model.states import StepKind, StepStatus
 from .showing import safe
 
+NOWHERE: Mapping[str, str] = {}
 SUPERSEDED = re.compile(r"^@superseded \d+ ")
 
 
@@ -23,13 +25,19 @@ def identity_of(step: Step) -> str:
     return SUPERSEDED.sub("", step.step_id)
 
 
-def place_of(step: Step) -> str:
-    """How people call it: `charge`, `charge#1`, `signal approve`, `child orders.ship.v1`."""
+def started(steps: Iterable[Step]) -> dict[str, str]:
+    """Where each child run was started, by its id: children of one type differ by their number or key only."""
+    starts = (step for step in steps if step.kind is StepKind.CHILD and step.output_json is not None)
+    return {str(decode(step.output_json or "null", what="child")): identity_of(step) for step in starts}
+
+
+def place_of(step: Step, starts: Mapping[str, str] = NOWHERE) -> str:
+    """How people call it: `charge`, `charge#1`, `signal approve`, `child orders.ship.v1#=a-key`; `starts` as above."""
     name = identity_of(step).removesuffix("#0")
     if step.kind is StepKind.RESULT:
         child = child_of(identity_of(step))
         type = decode(step.input_json, what="child") if step.input_json is not None else None
-        name = f"child {type or child}"
+        name = f"child {starts.get(str(child), '').removesuffix('#0') or type or child}"
     elif step.kind is StepKind.SIGNAL:
         name = f"signal {name}"
     elif step.kind is StepKind.SLEEP:

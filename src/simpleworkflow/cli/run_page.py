@@ -17,7 +17,9 @@ from rich.text import Text
 
 from ..model.payload import decode
 from ..model.records import Run, Signal, Step
-from .pieces import place_of, step_json
+from ..model.states import StepKind
+from .error_page import as_lines
+from .pieces import place_of, started, step_json
 from .run_rows import print_runs, run_json, took
 from .showing import Column, compact, first_line, length, print_table, safe, say, status_text, when
 
@@ -87,10 +89,13 @@ def print_page(page: Page, out: Console, now: datetime) -> None:
     _heading(out, "fields")
     for name, value in _fields(run, now):
         say(out, f"  {name:<16}{value}")
-    for title, text in (("payload", run.payload_json), ("result", run.result_json), ("error", run.error_json)):
+    for title, text in (("payload", run.payload_json), ("result", run.result_json)):
         if text is not None:
             _heading(out, title)
             _value(out, decode(text, what=title), page.is_full)
+    if run.error_json is not None:
+        _heading(out, "error")
+        _error(out, decode(run.error_json, what="error"), page.is_full)
     _tables(page, out, now)
 
 
@@ -112,6 +117,20 @@ def _heading(out: Console, title: str) -> None:
     say(out, Text(title, "bold"))
 
 
+def _error(out: Console, error: Any, full: bool) -> None:
+    """Its fields as any other value, and what happened as Python would print it. The end says most."""
+    rest, lines = as_lines(error)
+    if rest or not lines:
+        _value(out, rest, full)
+    shown = lines if full else lines[-MOST_LINES:]
+    if lines:
+        _heading(out, "traceback")
+    if len(lines) > len(shown):
+        say(out, Text(f"  … {len(lines) - len(shown)} earlier lines; --full shows them", "dim"))
+    for line in shown:
+        say(out, "  " + (safe(line) if full else _cut(line)))
+
+
 def _value(out: Console, value: Any, full: bool) -> None:
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     shown = lines if full else lines[:MOST_LINES]
@@ -131,7 +150,8 @@ def _tables(page: Page, out: Console, now: datetime) -> None:
         _heading(out, f"steps ({len(page.steps)})")
         shown = page.steps if page.is_full else page.steps[-MOST_ROWS:]
         _cut_note(out, page.steps, shown, "earlier")
-        print_table(STEP_COLUMNS, [_step_row(step, now) for step in shown], out, "  ")
+        starts = started(page.steps)
+        print_table(STEP_COLUMNS, [_step_row(step, place_of(step, starts), now) for step in shown], out, "  ")
     if page.signals:
         _heading(out, f"signals ({len(page.signals)})")
         latest = page.signals if page.is_full else page.signals[-MOST_ROWS:]
@@ -150,7 +170,7 @@ def _cut_note(out: Console, everything: Sequence[Any], shown: Sequence[Any], wor
         say(out, Text(f"  … {len(everything) - len(shown)} {word}; --full shows them", "dim"))
 
 
-def _step_row(step: Step, now: datetime) -> list[str | Text]:
+def _step_row(step: Step, place: str, now: datetime) -> list[str | Text]:
     span = "" if step.started_at is None else length(((step.completed_at or now) - step.started_at).total_seconds())
     outcome = ""
     if step.error_json is not None:
@@ -159,7 +179,8 @@ def _step_row(step: Step, now: datetime) -> list[str | Text]:
         outcome = first_line(compact(decode(step.output_json, what="output")))
     elif step.completed_at is None and step.due_at is not None:
         outcome = f"due {when(step.due_at)}"
-    return [place_of(step), step.kind, step.status, str(step.attempt), when(step.started_at), span, outcome]
+    failures = "" if step.kind is StepKind.PUBLISH else str(step.attempt)  # which counts the values there
+    return [place, step.kind, step.status, failures, when(step.started_at), span, outcome]
 
 
 def _error_line(text: str) -> str:

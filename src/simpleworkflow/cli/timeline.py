@@ -19,7 +19,7 @@ from ..model.payload import decode
 from ..model.records import Event, Run, Step
 from ..model.states import EventType, StepKind, StepStatus
 from .happenings import error_words, offset
-from .pieces import place_of
+from .pieces import place_of, started
 from .showing import first_line, length
 
 WAITS = {StepKind.SLEEP, StepKind.SIGNAL, StepKind.RESULT}
@@ -63,7 +63,8 @@ def bars_of(run: Run, steps: Sequence[Step], events: Sequence[Event], now: datet
     end = run.finished_at or now
     pieces = [step for step in steps if step.kind in DRAWN and step.started_at is not None]
     pieces.sort(key=lambda step: step.started_at or run.created_at)
-    return [*_executions(run, events, end), *(_bar(step, end) for step in pieces)]
+    starts = started(steps)
+    return [*_executions(run, events, end), *(_bar(step, place_of(step, starts), end) for step in pieces)]
 
 
 def _executions(run: Run, events: Sequence[Event], end: datetime) -> list[Bar]:
@@ -86,14 +87,14 @@ def _executions(run: Run, events: Sequence[Event], end: datetime) -> list[Bar]:
     return [Bar("on a worker", stretches, False, since is not None, "cyan", remark)]
 
 
-def _bar(step: Step, end: datetime) -> Bar:
+def _bar(step: Step, name: str, end: datetime) -> Bar:
     assert step.started_at is not None
     is_open = step.completed_at is None
     stretch = Stretch(step.started_at, max(step.started_at, step.completed_at or end))
     is_wait = step.kind in WAITS
     failed = step.status in {StepStatus.FAILED, StepStatus.SUPERSEDED}
     style = "red" if failed else "magenta" if is_wait else "green"
-    return Bar(place_of(step), [stretch], is_wait, is_open, style, _remark(step, failed, is_open))
+    return Bar(name, [stretch], is_wait, is_open, style, _remark(step, failed, is_open))
 
 
 def _remark(step: Step, failed: bool, is_open: bool) -> str:

@@ -11,15 +11,25 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
 
 from ..app import App
-from ..logs import Format, configure
+from ..config import LOG_ERRORS, LOG_ERRORS_VARIABLE
+from ..logs import Format, loading_for
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import SINK_VARIABLE, UNCLEAN, check_prefixes, check_seconds, check_url, log_level_option
+from .common import (
+    SINK_VARIABLE,
+    UNCLEAN,
+    check_prefixes,
+    check_seconds,
+    check_url,
+    import_option,
+    log_level_option,
+)
 from .loading import load_app
 
 log = logging.getLogger("simpleworkflow.cli")
@@ -27,6 +37,7 @@ log = logging.getLogger("simpleworkflow.cli")
 
 @click.command()
 @click.argument("target", metavar="MODULE:APP")
+@import_option
 @click.option("--url", callback=check_url, help="Another database than the App's own.")
 @click.option("--name", help="How this worker calls itself.")
 @click.option(
@@ -59,6 +70,12 @@ log = logging.getLogger("simpleworkflow.cli")
 @click.option("--fail-unknown", is_flag=True, help="Also claim types without a handler here, and fail them.")
 @log_level_option
 @click.option(
+    "--log-errors",
+    type=click.Choice(LOG_ERRORS),
+    help="How much of an error of your code is logged; the rest stands in the database only. "
+    f"{LOG_ERRORS_VARIABLE} or traceback unless given.",
+)
+@click.option(
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="json: one per line."
 )
 def worker(target: str, **options: Any) -> None:
@@ -71,6 +88,7 @@ def worker(target: str, **options: Any) -> None:
 def run_worker(
     target: str,
     *,
+    imports: tuple[str, ...] = (),
     url: str | None,
     prefixes: tuple[str, ...],
     fail_unknown: bool,
@@ -79,8 +97,8 @@ def run_worker(
     log_format: Format = "text",
     **rest: Any,
 ) -> None:
-    configure(log_format, log_level)
-    app = load_app(target, as_json=log_format == "json")
+    with loading_for(log_format, log_level):  # that code may set up logging itself
+        app = load_app(target, imports, as_json=log_format == "json")
     if url is not None:
         app.use(url)
     options = {key: value for key, value in rest.items() if value is not None}
@@ -88,10 +106,6 @@ def run_worker(
         options["prefixes"] = list(prefixes)
     if no_schedules:
         options["schedules"] = False
-    try:
-        app.sync.check()
-    except StoreUnavailable as error:
-        log.warning("the worker waits for its database: %s", error)
     serve(app, on_unknown="fail" if fail_unknown else "leave", **options)
 
 
@@ -101,15 +115,35 @@ def serve(app: App, **options: Any) -> None:
 
 
 async def _serve(app: App, options: dict[str, Any]) -> None:
-    worker = app.make_worker(process_ends=True, **options)
+    app._engine.ledger.watch()  # what the worker and its code meet is told once
+    worker, stopping = app.make_worker(process_ends=True, **options), asyncio.Event()
+
+    def stop() -> None:
+        stopping.set()
+        worker.stop()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+        loop.add_signal_handler(number, stop)
+    if not await _looked_at(app, stopping):
+        return
     await worker.run()
     if worker.stays_behind is not None:
         # Here and not after asyncio.run: that would first wait for the very code that does not stop.
         log.warning(worker.stays_behind)
         _exit_hard()
+
+
+async def _looked_at(app: App, stopping: asyncio.Event) -> bool:
+    """Tables that do not fit end the command; a database that is not there yet is waited for. False: told to stop."""
+    look, stop = asyncio.ensure_future(app.check()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({look, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not stop.cancel():
+        look.cancel()
+        return False
+    with suppress(StoreUnavailable):
+        look.result()
+    return True
 
 
 def _exit_hard() -> NoReturn:

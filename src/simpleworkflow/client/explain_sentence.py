@@ -194,7 +194,8 @@ def _obstacle(run: Facts, picture: Picture) -> str:
     if not run.is_enabled:
         return ", but its type is disabled (workflow_registry.is_enabled is false)"
     if not servers_of(run, picture):
-        return f", but no live worker serves its type (alive: {workers_alive(picture.workers)})"
+        place = f" in the database {line(picture.database)}" if picture.database else ""
+        return f", but no live worker serves its type (alive: {workers_alive(picture.workers)}){place}"
     return ""
 
 

@@ -171,7 +171,7 @@ class Looking(Base):
         picture = await self._engine.run(explain.picture(wanted, depth=depth, silence=silence))
         if picture is None:
             raise RunNotFound(f"there is no run {wanted}")
-        return picture
+        return replace(picture, database=str(self._parsed))
 
     async def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""

@@ -102,6 +102,9 @@ class StoreError(SimpleWorkflowError):
 class StoreUnavailable(StoreError):
     """The database cannot be reached; a trigger may be repeated with the same id or idempotency key."""
 
+    is_told = False
+    """Whether the log has said already that the database is away."""
+
 
 class StoreSlow(StoreUnavailable):
     """The database did not answer in time what it had been asked; it may have been too much at once."""

@@ -146,6 +146,8 @@ class Picture:
     holders: dict[str, Holder] = field(default_factory=dict)
     lanes: dict[Lane, int] = field(default_factory=dict)
     """How many due runs there are in the lanes that the workers serve; counted only when a run is due."""
+    database: str = ""
+    """Which one was looked at, without its password: perhaps the workers use another one."""
 
 
 class Found(NamedTuple):

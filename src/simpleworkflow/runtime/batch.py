@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from ..clock import monotonic
 from ..model.errors import StoreSlow, StoreUnavailable
+from ..store.outage import level
 
 log = logging.getLogger("simpleworkflow.batch")
 
@@ -207,9 +208,10 @@ class Batcher(Generic[Item, Answer]):
                     raise
                 repeated = True
                 if isinstance(error, StoreSlow) and len(items) > 1:
-                    log.warning("%s: %d entries were too many at once: %s", self._name, len(items), error)
+                    told = "%s: %d entries were too many at once: %s"
+                    log.log(level(error), told, self._name, len(items), error)
                     return await self._persist_in_pieces(items)
-                log.warning("%s: %d entries wait for the database: %s", self._name, len(items), error)
+                log.log(level(error), "%s: %d entries wait for the database: %s", self._name, len(items), error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, 5.0)
 

@@ -59,10 +59,11 @@ class Execution(Stage):
     _handler_waits = 0
     _told = False
     is_abandoned = False
+    _error: BaseException | None = None
+    """What its code has raised, until that has been told."""
     _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
-    _misfit: Exception | None = None
     ctx: Context | SyncContext | None = None
     """What its handler was called with."""
 
@@ -268,9 +269,16 @@ class Execution(Stage):
     def _end(self, ending: Ending | Pause | None) -> None:
         if not self.ended:
             self.ended = True
+            if self._error is not None or self.reason is Stop.DEADLINE:
+                self._tell_failure(ending)
             if self._span is not None:
                 self._span.over(ending)
             self._on_end(self, ending)
+
+    def _tell_failure(self, ending: Ending | Pause | None) -> None:
+        error, self._error = self._error, None  # whose traceback knows us: nobody should have to look for circles
+        if isinstance(ending, Ending) and ending.error is not None:
+            self.services.failures.of_run(self.lease, ending, error)
 
     def _code_over(self) -> None:
         if self._on_code_over is not _nothing:
@@ -330,12 +338,8 @@ class Execution(Stage):
         self.durable.made.refuse_unfinished()
 
     def _failed(self, error: BaseException) -> Ending:
-        """Never raises: an error that nobody can describe, or a broken logger, must not leave a run without end."""
-        try:
-            words = self.lease.id, self.lease.type, type(error).__name__
-            log.info("run %s (%s) failed: %s", *words, extra=self._labels())
-        except Exception:
-            self.services.loop.call_exception_handler({"message": "logging a failed run went wrong"})
+        """Never raises: an error that nobody can describe must not leave a run without end."""
+        self._error = error
         try:
             return self._describe_failure(error)
         except Exception as defect:
@@ -369,18 +373,17 @@ class Execution(Stage):
             error, line = failure.failure("RunTimedOut", "its deadline passed while it was running")
             return moves.overrun(self.lease, error, line, elapsed=self.elapsed)
         if self.reason is Stop.MISFIT:
-            assert self._misfit is not None
-            return self._set_aside(self._misfit)
+            assert self._error is not None
+            return self._set_aside(self._error)
         delay = CROWDED_PAUSE if self.reason is Stop.CROWDED else 0.0
         return moves.release(self.lease, elapsed=self.elapsed, delay=delay)
 
     def set_aside(self, error: Exception) -> None:
-        self._misfit = error
+        self._error = error
         self.stop(Stop.MISFIT)
 
     def _set_aside(self, error: BaseException) -> Ending:
         as_json, _ = failure.describe(error)
-        log.error("run %s (%s) is held: %s", self.lease.id, self.lease.type, error, extra=self._labels())
         return moves.set_aside(self.lease, as_json, failure.hold_reason_of(str(error)), elapsed=self.elapsed)
 
     def only_waits(self) -> bool:

@@ -33,6 +33,7 @@ from ..model.schedule import NewSchedule
 from .code_names import StepNames, names_in
 from .context import Context, SyncContext
 from .direct_call import check_call
+from .failing import ErrorHook
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
@@ -320,6 +321,15 @@ class Registry:
         """Grows whenever a workflow comes or goes, for whoever remembers something about them."""
         self.outbox_rules: list[OutboxRule] = []
         """Which lifecycle events go to the outbox; a worker tells the database when it starts."""
+        self.error_hooks: list[ErrorHook] = []
+        """What to call with every failure."""
+
+    def add_error_hook(self, hook: ErrorHook) -> None:
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            raise InvalidWorkflow(
+                "an error hook is a plain def that takes a Failure; it is called in the worker's loop"
+            )
+        self.error_hooks.append(hook)
 
     def add(self, workflow: Workflow[Any, Any]) -> None:
         known = self._workflows.get(workflow.name)

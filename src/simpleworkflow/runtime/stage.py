@@ -28,6 +28,7 @@ from ..model.policies import OnChanged, OnMisfit
 from ..model.records import History, Lease, Run
 from . import tracing
 from .branches import Body, Branch
+from .failing import Failures
 from .labels import about
 from .lazily import Lazily
 from .stop import Stop
@@ -65,6 +66,7 @@ class Services:
     max_payload: int
     on_changed: OnChanged
     on_misfit: OnMisfit
+    failures: Failures
     on_resident: Callable[[], None]
     """A run has come to rest in memory: there is a slot more."""
     home: object

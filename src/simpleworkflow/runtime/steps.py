@@ -36,6 +36,8 @@ log = logging.getLogger("simpleworkflow.execute")
 LONGEST_INPUT = 16_384
 """Characters of a step's arguments that are worth keeping for people to look at."""
 UNTRACED = nullcontext()
+GRACE = 0.1
+"""Seconds that a step may come back after its timeout without a word about it."""
 
 
 class Steps(Memo):
@@ -114,10 +116,19 @@ class Steps(Memo):
         policy, attempt = call.options.retry, story["attempt"]
         permanent = not policy.retries(error) or failure.is_mistake(error)
         as_json, line = failure.describe(error, permanent=permanent)
-        if attempt >= policy.max_attempts or permanent:
+        is_last = attempt >= policy.max_attempts or permanent
+        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
+        self._stage.services.failures.of_step(
+            self._stage.lease,
+            (call.name, step_id),
+            error,
+            attempt=attempt,
+            most=policy.max_attempts,
+            retry_in=None if is_last else delay,
+        )
+        if is_last:
             await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))
             return as_json
-        delay = error.delay if isinstance(error, RetryAfter) else policy.delay(attempt, random.random())
         told = payload.encode(
             {
                 "activity_name": call.name,
@@ -198,7 +209,7 @@ class Steps(Memo):
     async def _in_time(self, call: Call, work: Awaitable[Any]) -> Any:
         if call.options.timeout is None:
             return await work
-        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        limit, loop, began = asyncio.timeout(None), asyncio.get_running_loop(), self._stage.clock.passed()
         timer = self._stage.call_later(call.options.timeout, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
@@ -209,6 +220,19 @@ class Steps(Memo):
             raise _too_late(call) from error
         finally:
             timer.cancel()
+            took = self._stage.clock.passed() - began
+            if took > call.options.timeout + GRACE and not limit.expired():
+                self._warn_of_time(call, took)
+
+    def _warn_of_time(self, call: Call, took: float) -> None:
+        """It has ended by itself, too late: the timer had no turn in between."""
+        lease, body = self._stage.lease, IN_STEP.get()
+        log.warning(
+            "step %s of run %s (%s) took %s; its timeout of %s could not be enforced, since the event loop stood still "
+            "meanwhile, in this step or in another run: await what takes long, or write it as a plain def",
+            *(call.name, lease.id, lease.type, human(round(took, 1)), human(call.options.timeout or 0.0)),
+            extra=about(lease, **({} if body is None else {"step": body.step_id})),
+        )
 
 
 def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

@@ -10,9 +10,11 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
-from ..model.failure import failed_steps
+from ..config import LogErrors
+from ..model.failure import failed_steps, one_line
 from .branches import BRANCH, IN_STEP, Body, branch_of_new_task
 
 log = logging.getLogger("simpleworkflow.tasks")
@@ -32,8 +34,9 @@ class Owner(Protocol):
 CURRENT: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("simpleworkflow_execution", default=None)
 
 
-def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
-    """Remember which run created a task; the factory that is already there keeps working inside this one."""
+def install_task_factory(loop: asyncio.AbstractEventLoop, detail: LogErrors = "type") -> None:
+    """Remember which run created a task; the factory that is already there keeps working inside this one. `detail`: how
+    much is logged of an error that nobody caught."""
     inner = loop.get_task_factory()
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> Any:
@@ -47,7 +50,7 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         if branch is not None:
             kwargs["context"] = context
             context.run(BRANCH.set, branch)
-        work = _contained(coro, owner) if asyncio.iscoroutine(coro) else coro
+        work = contained(coro, owner) if asyncio.iscoroutine(coro) else coro
         task = asyncio.Task(work, loop=loop, **kwargs) if inner is None else inner(loop, work, **kwargs)
         if work is not coro:
             # A task that is cancelled before its first turn never reaches what it contains, and Python would complain.
@@ -60,19 +63,19 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
 
     loop.set_task_factory(factory)
     if loop.get_exception_handler() is None:
-        loop.set_exception_handler(_tell_without_texts)
+        loop.set_exception_handler(partial(_tell_uncaught, detail))
 
 
-def _tell_without_texts(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _tell_uncaught(detail: LogErrors, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What nobody caught in this loop, mostly the error of a task that workflow code has left behind. Its text may hold
-    somebody's data, so it is for DEBUG."""
+    somebody's data."""
     error = context.get("exception")
     what = str(context.get("message") or "something went wrong in the worker's loop")
-    log.error("%s%s", what, f": {type(error).__name__}" if error is not None else "")
-    log.debug("%s", what, exc_info=error)
+    told = "" if error is None else f": {type(error).__name__ if detail == 'type' else one_line(error)}"
+    log.error("%s%s", what, told, exc_info=error if detail == "traceback" else None)
 
 
-async def _contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
+async def contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
     """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
     born = owner.ticks = owner.ticks + 1
     try:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..clock import Clock, SystemClock, monotonic
-from ..model.errors import MissingMigration, StoreError
+from ..model.errors import MissingMigration, StoreError, StoreUnavailable
 from . import migrate
 from .migrate import Applied, Migration
+from .outage import Outage
 from .protocol import Driver, Operation
 from .timelines import Timelines
 from .url import MEMORY, DatabaseURL, parse_url
@@ -29,6 +30,20 @@ class Ledger:
         self._driver = driver
         self._clock = clock or SystemClock()
         self._checked = False
+        self.outage: Outage | None = None
+        """Who tells when the database goes away and comes back; a client's caller learns it by the exception."""
+
+    def watch(self) -> Outage:
+        """From now on the log says when the database goes away, and when it is back. Twins share what is known."""
+        if self.outage is None:
+            self._tell(Outage(str(self.url)))
+        assert self.outage is not None
+        return self.outage
+
+    def _tell(self, outage: Outage | None) -> None:
+        self.outage = outage
+        if outage is not None:
+            self._driver.on_gone = outage.failed
 
     @property
     def clock(self) -> Clock:
@@ -56,10 +71,24 @@ class Ledger:
     def twin(self) -> Ledger:
         twin = Ledger(self.url, self._driver.twin(), self._clock)
         twin._checked = self._checked
+        twin._tell(self.outage)
         return twin
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
         """Run one operation. The first one makes sure that the tables are there."""
+        outage = self.outage
+        if outage is None:
+            return await self._run(operation, timeout)
+        began = monotonic()
+        try:
+            answer = await self._run(operation, timeout)
+        except StoreUnavailable as error:
+            outage.failed(error, began)
+            raise
+        outage.answered(began)
+        return answer
+
+    async def _run(self, operation: Operation[T], timeout: float | None) -> T:
         if not self._checked:
             began = monotonic()
             await self.check(timeout=timeout)
@@ -133,6 +162,7 @@ class Ledger:
         await self._driver.listen(heard)
 
     async def close(self) -> None:
+        self.outage = None  # what is refused from now on is no outage
         await self._driver.close()
 
 

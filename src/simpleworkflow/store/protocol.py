@@ -112,6 +112,8 @@ class Driver(Protocol):
     dialect: str
     has_lateral: bool
     """One claim statement can walk many lanes; without it they are walked one by one."""
+    on_gone: Callable[[Exception, float], object]
+    """Called with the reason and the operation's begin while one is repeated for want of a connection."""
 
     timelines: Timelines
     """`on_new` is called in the driver's loop when a connection shows another one, before anything else is sent."""

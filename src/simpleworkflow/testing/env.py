@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..app import App, EmbeddedWorker
+from ..app import App
 from ..clock import ManualClock, from_micros, to_micros
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidInput, ResultTimeout
@@ -27,6 +27,7 @@ from ..runtime.context import Context
 from ..runtime.registry import Workflow
 from ..runtime.step import stand_in
 from ..store.operations import leases, runs
+from ..worker.embedded import EmbeddedWorker
 from .stubs import Stub
 
 T = TypeVar("T")

@@ -83,6 +83,19 @@ class Claimer:
         self._served: dict[int, str] = {}
         self._served_suspects: dict[int, str] = {}
 
+    @property
+    def routes(self) -> Sequence[Span]:
+        """The prefixes that it was given."""
+        return self._spans
+
+    @property
+    def fails_unknown(self) -> bool:
+        return self._any_type
+
+    def all_types(self) -> list[str]:
+        """Those with a handler here, whether they are served or not."""
+        return [workflow.name for workflow in self._registry.served()]
+
     def routed(self) -> list[Workflow[Any, Any]]:
         """The workflows with a handler here whose type this worker serves."""
         return self._known_routes().workflows

@@ -39,6 +39,7 @@ from ..runtime.labels import about
 from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import steps
+from ..store.outage import level
 from .claim import Claimer
 from .holdings import Holdings
 from .loop import pause_unless
@@ -371,7 +372,7 @@ class Intake:
                 room = self._slots.room_by_type(self._claimer.routed(), [*waiting, *taken])
                 taken += await self._claimer.claim(free - len(taken), room)
         except StoreUnavailable as error:
-            log.warning("nothing can be claimed: %s", error)
+            log.log(level(error), "nothing can be claimed: %s", error)
             return taken, error
         except Exception as error:
             log.exception("claiming went wrong and will be tried again")

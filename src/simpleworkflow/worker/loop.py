@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ..model.errors import StoreUnavailable
+from ..store.outage import level
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -34,7 +35,7 @@ async def forever(
         except StoreUnavailable as error:
             troubles += 1
             if troubles == 1:
-                log.warning("%s waits for the database: %s", name, error)
+                log.log(level(error), "%s waits for the database: %s", name, error)
         except Exception:
             troubles += 1
             log.exception("%s went wrong and will be tried again", name)

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..clock import monotonic
+from ..model.errors import StoreUnavailable
 from ..store import Ledger
 from ..store.operations.queue_depth import QueueDepth, queue_depth
 from ..store.operations.sizes import Sizes, table_sizes
+from ..store.outage import level
 from ..store.protocol import Operation
 
 T = TypeVar("T")
@@ -66,7 +68,8 @@ class QueueReader:
                 return await self._ledger.run(operation, timeout=timeout)
         except Exception as error:  # a scrape answers, whatever the database does
             what, why = operation.name.replace("_", " "), str(error) or type(error).__name__
-            log.warning("the %s cannot be read for the metrics: %s", what, why)
+            grade = level(error) if isinstance(error, StoreUnavailable) else logging.WARNING
+            log.log(grade, "the %s cannot be read for the metrics: %s", what, why)
         return None
 
     async def close(self) -> None:

@@ -35,6 +35,7 @@ from ..sinks.calling import refusal_of
 from ..sinks.protocol import CloudEvent, Refusal, Sink, SinkGone
 from ..store import Ledger
 from ..store.operations import outbox
+from ..store.outage import level
 from .loop import forever
 from .relay_answers import SinkTrouble, Telling, checked, sound_reason
 from .relay_lanes import Lanes
@@ -145,7 +146,7 @@ class Relay:
                 away, stumbles = False, 0
             except StoreUnavailable as error:
                 if not away:
-                    log.warning("the relay waits for the database: %s", error)
+                    log.log(level(error), "the relay waits for the database: %s", error)
                 away = True
             except SinkGone:
                 raise

@@ -26,6 +26,7 @@ from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import schedules
 from ..store.operations.schedules import Fired
+from ..store.outage import level
 from ..store.protocol import Operation
 from .loop import forever, pause_unless
 
@@ -85,7 +86,7 @@ class Scheduler:
                 new = await self._ledger.run(schedules.unsaid(self._own, origin=CODE))
                 puts = await self._ledger.run(schedules.put(new, origin=CODE)) if new else []
             except StoreUnavailable as error:
-                log.warning("the worker's schedules wait for its database: %s", error)
+                log.log(level(error), "the worker's schedules wait for its database: %s", error)
                 await pause_unless(stopping, 1.0)
                 continue
             for put in puts:

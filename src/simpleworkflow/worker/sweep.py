@@ -25,6 +25,7 @@ from .process import is_dead
 log = logging.getLogger("simpleworkflow.sweep")
 
 BATCH = 500
+MOST_NAMED = 20
 FORGET_AFTER = 7 * 24 * 3600.0
 
 
@@ -100,7 +101,14 @@ class Sweeper:
             taken = await self._ledger.run(leases.crash(dead, limit=BATCH, chance=random.random(), me=self._me))
             if taken:
                 log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
+                self._tell_ended([run_id for run_id, status in taken if status.is_terminal])
                 self._on_found()
                 await count_swept(self._ledger, self._meter, [run_id for run_id, _ in taken])
             if len(taken) < BATCH:
                 return
+
+    def _tell_ended(self, ended: Sequence[UUID]) -> None:
+        """Their code never came to say anything."""
+        if ended:
+            shown = ", ".join(map(str, ended[:MOST_NAMED])) + (" …" if len(ended) > MOST_NAMED else "")
+            log.error("%d runs failed for good, since their workers crashed too often: %s", len(ended), shown)

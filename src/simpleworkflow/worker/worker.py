@@ -23,6 +23,7 @@ from ..model.moves import Ending, Outcome, Pause
 from ..model.records import History, Lease, Renewal
 from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution
+from ..runtime.failing import Failures
 from ..runtime.hints import Hint, Hinter
 from ..runtime.journal import CAPACITY, Journal
 from ..runtime.labels import about
@@ -38,7 +39,7 @@ from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, te
 from .failover import Failover
 from .holdings import Holdings
 from .intake import Intake, Rest
-from .introduce import introduce
+from .introduce import introduce, say_ready, say_stopping, what_waits
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .overdue import Overdue
@@ -49,6 +50,7 @@ from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
 from .schedule import Scheduler
 from .slots import Key, Slots, drain, key_of, stop_all
+from .stalls import watch_stalls
 from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -70,6 +72,7 @@ class Worker:
         self._with_schedules = options.schedules
         self._relay = RelayRole(options.sink, options.relay, self.identity.id)
         self._slots = Slots(settings.concurrency)
+        ledger.watch().waits = lambda: what_waits(len(self._slots))
         self._errands: set[asyncio.Task[None]] = set()
         self._holdings = Holdings()
         self._claimer = Claimer(
@@ -120,7 +123,7 @@ class Worker:
         if self._process_ends:
             spare_collector()
         self._loop = loop = asyncio.get_running_loop()
-        install_task_factory(loop)
+        install_task_factory(loop, self._settings.log_errors)
         threads = self._settings.concurrency
         self._threads = DaemonThreads(threads, "simpleworkflow-run")
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
@@ -149,6 +152,7 @@ class Worker:
         self._scheduler = Scheduler(self._ledger, self._hinter, self._settings, own, self._look, self._meter)
         await self._scheduler.introduce(self._stopping)
         self._renewer.start()
+        self._stalls = watch_stalls(loop, self.identity.id)
         roles = [
             *sweeping(self._ledger, self._settings, self._stopping, self._look, self.identity.id, self._meter),
             *self._overdue.start(self._ledger, self._stopping, self._meter),
@@ -158,7 +162,7 @@ class Worker:
             *pruning(self._ledger, self._keep, self._settings, self._stopping, self.identity.id, self._meter),
         ]
         self.ready.set()
-        log.info("worker %s is ready", self.identity.id, extra={"worker": self.identity.id})
+        say_ready(self._ledger, self._claimer, self.identity, self._settings.concurrency, own)
         try:
             await self._intake.run()
         finally:
@@ -191,6 +195,7 @@ class Worker:
             max_payload=self._settings.max_payload,
             on_changed=self._settings.on_changed,
             on_misfit=self._settings.on_misfit,
+            failures=Failures(self._settings.log_errors, self._registry.error_hooks, self.identity.id),
             is_fresh=self._holdings.is_fresh,
             confirm=partial(confirm, self._ledger, self._holdings, self.identity.id),
             on_resident=self._look,
@@ -216,7 +221,9 @@ class Worker:
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
             error, line = failure.failure(NO_HANDLER, NO_HANDLER)
-            self._settle(lease, moves.fail(lease, error, line, elapsed=None))
+            ending = moves.fail(lease, error, line, elapsed=None)
+            self._services.failures.of_run(lease, ending, LookupError(NO_HANDLER))
+            self._settle(lease, ending)
             return None
         history = history or History({}, [])
         execution = Execution(lease, workflow, history, self._services, self._ended, self._code_over)
@@ -361,8 +368,7 @@ class Worker:
             self._loop.call_soon_threadsafe(function, *args)  # type: ignore[arg-type]
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
-        told = "worker %s stops; %d runs are under way"
-        log.info(told, self.identity.id, len(self._slots), extra={"worker": self.identity.id})
+        say_stopping(self.identity, len(self._slots), self._settings.drain, is_embedded=not self._process_ends)
         parting = Parting(self._ledger, self._journal, self._slots, self._holdings, self._errands, self.identity.id)
         try:
             await self._end_executions()
@@ -387,6 +393,7 @@ class Worker:
         await asyncio.wait(late, timeout=1.0)
         await self._hinter.stop()
         self._renewer.stop()
+        self._stalls.stop()
         for pool in (self._threads, self._step_threads):
             pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._renewer.join, LEAVING)

@@ -55,6 +55,8 @@ if asyncpg is not None:
 POOL = 8
 CONNECT_TIMEOUT = 5.0
 STATEMENT_TIMEOUT = 20.0
+TELL_AFTER = 1.0
+"""Seconds without a connection after which others hear of it; a restart is often over by then."""
 LISTEN_CHECK = 10.0
 _PLANNER = {
     "enable_seqscan": "off",
@@ -115,6 +117,7 @@ class PostgresDriver:
         self._slots = asyncio.Semaphore(pool)
         self._closed = False
         self.timelines = Timelines()
+        self.on_gone: Callable[[Exception, float], object] = lambda error, began: None
 
     def __repr__(self) -> str:
         return f"<PostgresDriver {self._url}>"
@@ -127,7 +130,8 @@ class PostgresDriver:
         return PostgresDriver(self._url, pool=self._size)
 
     async def run(self, operation: Operation[T], *, timeout: float | None = None) -> T:
-        deadline = monotonic() + (STATEMENT_TIMEOUT if timeout is None else timeout)
+        began = monotonic()
+        deadline = began + (STATEMENT_TIMEOUT if timeout is None else timeout)
         repeated, pause, was_slow = operation.repeated, 0.02, False
         while True:
             if self._closed:
@@ -147,6 +151,8 @@ class PostgresDriver:
             except _Gone as gone:
                 reason, repeated = gone, True
             is_slow = isinstance(reason, _Slow)
+            if isinstance(reason, _Gone) and not is_slow and monotonic() - began > TELL_AFTER:
+                self.on_gone(reason, began)
             if is_slow and (was_slow or monotonic() + pause > deadline):
                 told = f"PostgreSQL at {self._url} did not answer {operation.name} in time: {reason}"
                 raise StoreSlow(told) from reason

@@ -64,6 +64,7 @@ class SqliteDriver:
         self._engine = _Engine.share(path) if _engine is None else _engine.joined()
         self._closed = False
         self.timelines = Timelines()  # a file has but one
+        self.on_gone: Callable[[Exception, float], object] = lambda error, began: None  # it waits inside SQLite
 
     def __repr__(self) -> str:
         return f"<SqliteDriver {self._path}>"

@@ -1,0 +1,3 @@
+"""The version of the package, also for its own rooms."""
+
+__version__ = "0.1.0"
