@@ -260,6 +260,13 @@ def get(run_ids: Sequence[UUID]) -> Steps[list[Run | None]]:
     return [runs.get(run_id) for run_id in run_ids]
 
 
+@reading
+def with_key(key: str) -> Steps[UUID | None]:
+    """The run that has this idempotency key now."""
+    rows = yield query("run_with_key", idempotency_key=key)
+    return rows[0]["id"] if rows else None
+
+
 class Standing(NamedTuple):
     """An open run, as far as it matters for what happens to it next."""
 

@@ -436,6 +436,10 @@ RETURNING id
 -- batch: b(run_id uuid)
 SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
+-- name: run_with_key
+-- param: idempotency_key text
+SELECT r.id FROM workflow.workflow_run r WHERE r.idempotency_key = :idempotency_key AND r.deleted_at IS NULL
+
 -- name: open_runs
 -- Everything that has not finished; for a look at a small database.
 SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
