@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.ledger import Raw
 
 import simpleworkflow as swf
 from simpleworkflow.client.client import Client
@@ -186,3 +187,19 @@ async def test_a_replay_sends_a_signal_by_key_once(app: swf.App) -> None:
         await app.run(plain, timeout=20)
     assert [one.payload for one in await app.signals(key=KEY)] == [1, 3]
     assert [one.payload for one in await app.signals(key="order-4712")] == [2, 4]
+
+
+async def test_plain_sql_addresses_a_run_by_its_key(app: swf.App, raw: Raw) -> None:
+    run = await app.trigger("orders.none.v1", idempotency_key=KEY)
+    raw.sql(
+        "INSERT INTO workflow.workflow_signal (run_id, name, payload) SELECT id, 'approved', '1' "
+        "FROM workflow.workflow_run WHERE idempotency_key = ? AND deleted_at IS NULL",
+        KEY,
+    )
+    assert [one.payload for one in await app.signals(run.id)] == [1]
+    raw.sql(
+        "UPDATE workflow.workflow_run SET status = 'cancelled', last_error = 'no' "
+        "WHERE idempotency_key = ? AND deleted_at IS NULL",
+        KEY,
+    )
+    assert (await app.get(key=KEY)).status == swf.Status.CANCELLED
