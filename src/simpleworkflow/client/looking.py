@@ -67,15 +67,15 @@ class Looking(Addressing):
         before: RunId | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine. `held`: only those that are held; `before`:
-        only those older than this run, so that a listing can go on where another one stopped."""
+        """Runs, newest first by creation, fetched a page at a time; filters combine. `held`: only those that are held;
+        `before`: only those older than this run, so that a listing can go on where another one stopped."""
         wanted = statuses(status)
         for name, instant in (("since", since), ("until", until)):
             if instant is not None:
                 aware(name, instant, InvalidFilter)
         if limit is not None and limit < 0:
             raise InvalidFilter(f"limit={limit} is negative; leave it out to get every run")
-        last: UUID | None = None if before is None else run_uuid(before)
+        last: UUID | Run | None = None if before is None else run_uuid(before)
         left = limit if limit is not None else float("inf")
         while left > 0:
             size = int(min(PAGE, left))
@@ -97,7 +97,7 @@ class Looking(Addressing):
                 yield run
             if len(page) < size:
                 return
-            last, left = page[-1].id, left - len(page)
+            last, left = page[-1], left - len(page)
 
     async def events(self, run_id: RunId | None = None, *, key: str | None = None) -> list[Event]:
         """A run's audit trail, oldest first; RunNotFound when there is no such run."""

@@ -226,8 +226,8 @@ class SyncClient(_Blocking):
         before: RunId | None = None,
         limit: int | None = None,
     ) -> Iterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine. `held`: only those that are held; `before`:
-        only those older than this run, so that a listing can go on where another one stopped."""
+        """Runs, newest first by creation, fetched a page at a time; filters combine. `held`: only those that are held;
+        `before`: only those older than this run, so that a listing can go on where another one stopped."""
         yield from self._iterate(
             self._client.runs(
                 type=type,
