@@ -14,7 +14,7 @@ from ..model.explanation import Facts, Picture, Server
 from ..model.names import child_of
 from ..model.records import Step
 from ..model.states import Reason, Status, StepKind, StepStatus
-from .explain_reason import more_urgent, overdue_since, reason_of, servers_of
+from .explain_reason import more_urgent, overdue_since, reason_of, servers_of, trouble_of
 from .explain_words import (
     attempt,
     heard_of,
@@ -195,6 +195,9 @@ def _obstacle(run: Facts, picture: Picture) -> str:
         return ", but its type is disabled (workflow_registry.is_enabled is false)"
     if not servers_of(run, picture):
         return f", but no live worker serves its type (alive: {workers_alive(picture.workers)})"
+    if (trouble := trouble_of(run, picture)) is not None:
+        lane = f"{line(run.type)}, priority {run.priority},"
+        return f", but claiming runs of {lane} fails on {line(trouble[0].name)}: {line(trouble[1])}"
     return ""
 
 
@@ -253,6 +256,7 @@ _SENTENCES: dict[Reason, Callable[[Facts, Picture], str]] = {
     Reason.SCHEDULED: _pending,
     Reason.DISABLED: _pending,
     Reason.NO_WORKER: _pending,
+    Reason.CLAIM_FAILS: _pending,
     Reason.SUSPECT: _pending,
     Reason.OUTRANKED: _pending,
     Reason.DUE: _pending,
