@@ -130,14 +130,15 @@ def _handle_class(source: ast.ClassDef) -> list[str]:
         "",
         "    @property",
         "    def id(self) -> UUID:",
-        "        return self._handle.id",
+        '        """The run\'s id; a handle made by key looks it up."""',
+        "        return self._handle.id if self._handle._id is not None else self._block(self._handle._which())",
         "",
         "    @property",
         "    def is_new(self) -> bool | None:",
         "        return self._handle.is_new",
         "",
         "    def __repr__(self) -> str:",
-        '        return f"<SyncRunHandle {self.id}>"',
+        '        return repr(self._handle).replace("<", "<Sync", 1)',
     ]
     for method in source.body:
         if isinstance(method, ast.AsyncFunctionDef):
@@ -153,9 +154,12 @@ def _client_class(sources: list[ast.ClassDef]) -> list[str]:
         "    def __init__(self, client: Client) -> None:",
         "        self._client = client",
         "",
-        "    def handle(self, run_id: RunId, workflow: Workflow[Any, O] | None = None) -> SyncRunHandle[O]:",
-        '        """A handle for a run that was triggered elsewhere; give its workflow to have the output typed."""',
-        "        return SyncRunHandle(self._client, self._client.handle(run_id, workflow))",
+        *_handle_overloads(),
+        "    def handle(self, run_id: RunId | None = None, workflow: Workflow[Any, Any] | None = None, *,",
+        "               key: str | None = None) -> SyncRunHandle[Any]:",
+        '        """A handle for a run that was triggered elsewhere, by its id or by the idempotency key it was',
+        '        triggered with (looked up at the first call); give its workflow to have the output typed."""',
+        "        return SyncRunHandle(self._client, self._client.handle(run_id, workflow, key=key))",
         "",
         "    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:",
         "        async def step() -> tuple[bool, Any]:",
@@ -173,6 +177,18 @@ def _client_class(sources: list[ast.ClassDef]) -> list[str]:
     for method in (method for source in sources for method in source.body):
         if isinstance(method, ast.AsyncFunctionDef) and not method.name.startswith("_"):
             lines += _method(method, "self._client")
+    return lines
+
+
+def _handle_overloads() -> list[str]:
+    ways = {
+        "run_id: RunId | None = None, workflow: None = None, *, key: str | None = None": "Any",
+        "run_id: RunId | None, workflow: Workflow[Any, O], *, key: str | None = None": "O",
+        "*, workflow: Workflow[Any, O], key: str": "O",
+    }
+    lines: list[str] = []
+    for names, output in ways.items():
+        lines += ["    @overload", f"    def handle(self, {names}) -> SyncRunHandle[{output}]: ...", ""]
     return lines
 
 

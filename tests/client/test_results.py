@@ -98,7 +98,9 @@ async def test_waiting_for_an_unknown_run_says_so(app: swf.App) -> None:
         await app.handle(missing).result(20)
     with pytest.raises(swf.RunNotFound, match=f"there is no run {missing}"):
         await app.wait(missing, timeout=20)
-    with pytest.raises(swf.RunNotFound, match="'order-7' is not a run id; ids are UUIDs"):
+    with pytest.raises(
+        swf.RunNotFound, match="'order-7' is not a run id; ids are UUIDs, and a business key goes into key="
+    ):
         await app.get("order-7")
     with pytest.raises(LookupError):
         await app.explain(missing)

@@ -53,6 +53,8 @@ async def awaited(order: Order) -> None:
     four: int = await app.run(label, "x")  # error: wrong result of a declaration
     five: str = app.run(tick)  # error: not awaited
     six: list[str] = await app.handle(handle.id, pay).result()  # error: wrong result
+    await app.get(key=4711)  # error: not a key
+    await app.signal("approved", order)  # error: neither id nor key
     app.worker(concurency=4)  # error: misspelt option
     print(one, two, three, four, five, six)
 

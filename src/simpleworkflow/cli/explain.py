@@ -12,7 +12,7 @@ import click
 
 from .common import json_option, say_json, url_option
 from .opened import opened
-from .which import run_id_of
+from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,11 +25,12 @@ INDENT = "    "
 @click.command()
 @click.argument("run")
 @url_option
+@key_option
 @json_option
-def explain(run: str, url: str | None, as_json: bool) -> None:
-    """Say where a run stands and why; RUN is its id, or the beginning of it."""
+def explain(run: str, url: str | None, as_key: bool, as_json: bool) -> None:
+    """Say where a run stands and why; RUN is its id, the beginning of it, or its idempotency key."""
     with opened(url) as app:
-        told = app.sync.explanation(run_id_of(app, run))
+        told = app.sync.explanation(run_id_of(app, run, as_key))
     if as_json:
         say_json(as_data(told))
         return

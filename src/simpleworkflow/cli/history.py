@@ -13,7 +13,7 @@ import click
 
 from .common import json_option, say_json, url_option
 from .opened import opened
-from .which import run_id_of
+from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 @click.argument("run")
 @url_option
 @click.option("--audit", is_flag=True, help="The audit trail (workflow_event) instead of the history.")
+@key_option
 @json_option
-def history(run: str, url: str | None, audit: bool, as_json: bool) -> None:
+def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool) -> None:
     """Draw the timeline of a run and tell its history."""
     with opened(url) as app:
-        run_id = run_id_of(app, run)
+        run_id = run_id_of(app, run, as_key)
         events = app.sync.events(run_id)
         if audit:
             _print_audit(events, as_json)

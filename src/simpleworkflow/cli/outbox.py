@@ -18,7 +18,7 @@ from .common import Group, json_option, safe, say_json, url_option
 from .opened import opened
 from .outbox_dispatch import dispatch
 from .reading import Instant
-from .which import run_id_of
+from .which import key_option, run_id_of
 from .workers import span_words
 
 MOST_DEAD = 100
@@ -92,14 +92,15 @@ def _status_lines(found: OutboxStatus) -> list[str]:
 @outbox.command("list")
 @click.argument("run", required=False)
 @url_option
+@key_option
 @json_option
-def list_events(run: str | None, url: str | None, as_json: bool) -> None:
+def list_events(run: str | None, url: str | None, as_key: bool, as_json: bool) -> None:
     """Show the events of RUN and what became of each; without RUN, what was given up."""
     with opened(url) as app:
         if run is None:
             found = app.sync.dead_events(limit=MOST_DEAD)
         else:
-            run_id = run_id_of(app, run)
+            run_id = run_id_of(app, run, as_key)
             found = app.sync.outbox_events(run_id)
             if not found:
                 app.sync.get(run_id)
@@ -159,9 +160,16 @@ def _skipped(event: OutboxEvent) -> str:
 @click.option("--from", "first", type=click.IntRange(1), help="Of RUN: only events from this number on.")
 @click.option("--since", type=Instant(), help="What was published since then, of all runs.")
 @click.option("--dead", is_flag=True, help="Everything that was given up.")
+@key_option
 @json_option
 def replay(
-    run: str | None, url: str | None, first: int | None, since: datetime | None, dead: bool, as_json: bool
+    run: str | None,
+    url: str | None,
+    first: int | None,
+    since: datetime | None,
+    dead: bool,
+    as_key: bool,
+    as_json: bool,
 ) -> None:
     """Offer events again: those of RUN, those published --since, or all --dead ones.
 
@@ -172,7 +180,7 @@ def replay(
     if first is not None and run is None:
         raise click.UsageError("--from counts the events of one RUN")
     with opened(url) as app:
-        run_id = None if run is None else run_id_of(app, run)
+        run_id = None if run is None else run_id_of(app, run, as_key)
         count = app.sync.replay_outbox(run_id, since=since, dead=dead, first=first or 1)
     if as_json:
         say_json({"replayed": count})
@@ -186,11 +194,14 @@ def replay(
 @url_option
 @click.option("--reason", help="Why; it stays in the event's row.")
 @click.option("--by", help="Who decides so; the user and host of this command unless given.")
+@key_option
 @json_option
-def skip(run: str, sequence: int, url: str | None, reason: str | None, by: str | None, as_json: bool) -> None:
+def skip(
+    run: str, sequence: int, url: str | None, reason: str | None, by: str | None, as_key: bool, as_json: bool
+) -> None:
     """Skip event SEQUENCE of RUN, which is dead or retried, so that the run's later events go out."""
     with opened(url) as app:
-        event = app.sync.skip_event(run_id_of(app, run), sequence, reason=reason, by=by)
+        event = app.sync.skip_event(run_id_of(app, run, as_key), sequence, reason=reason, by=by)
     if as_json:
         say_json(event_json(event))
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from ..model.records import Run
 from .common import NOT_DONE, fail, json_option, safe, say_json, url_option
 from .opened import opened
 from .reading import STDIN, check_signal, read_lines, read_payload
-from .which import run_id_of
+from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
     from ..app import App
@@ -40,39 +40,43 @@ reason_option = click.option("--reason", help="For the audit trail, and for whoe
 @runs_argument
 @url_option
 @reason_option
+@key_option
 @json_option
-def cancel(named: tuple[str, ...], url: str | None, reason: str | None, as_json: bool) -> None:
+def cancel(named: tuple[str, ...], url: str | None, reason: str | None, as_key: bool, as_json: bool) -> None:
     """End runs at once, with their children."""
-    change_all(named, url, as_json, lambda app: partial(app.cancel, reason=reason))
+    change_all(named, url, as_key, as_json, lambda app: partial(app.cancel, reason=reason))
 
 
 @click.command()
 @runs_argument
 @url_option
 @reason_option
+@key_option
 @json_option
-def hold(named: tuple[str, ...], url: str | None, reason: str | None, as_json: bool) -> None:
+def hold(named: tuple[str, ...], url: str | None, reason: str | None, as_key: bool, as_json: bool) -> None:
     """Stop runs from going on until they are resumed."""
-    change_all(named, url, as_json, lambda app: partial(app.hold, reason=reason))
+    change_all(named, url, as_key, as_json, lambda app: partial(app.hold, reason=reason))
 
 
 @click.command()
 @runs_argument
 @url_option
+@key_option
 @json_option
 @click.option("--run-new", is_flag=True, help="run a new step that seemed to be a renamed one, and held the run")
-def resume(named: tuple[str, ...], run_new: bool, url: str | None, as_json: bool) -> None:
+def resume(named: tuple[str, ...], run_new: bool, url: str | None, as_key: bool, as_json: bool) -> None:
     """Let held runs go on."""
-    change_all(named, url, as_json, lambda app: partial(app.resume, run_new=run_new))
+    change_all(named, url, as_key, as_json, lambda app: partial(app.resume, run_new=run_new))
 
 
 @click.command()
 @runs_argument
 @url_option
+@key_option
 @json_option
-def retry(named: tuple[str, ...], url: str | None, as_json: bool) -> None:
+def retry(named: tuple[str, ...], url: str | None, as_key: bool, as_json: bool) -> None:
     """Open finished runs again; finished steps are kept. An open run is left as it is."""
-    change_all(named, url, as_json, lambda app: app.retry)
+    change_all(named, url, as_key, as_json, lambda app: app.retry)
 
 
 @click.command()
@@ -80,15 +84,16 @@ def retry(named: tuple[str, ...], url: str | None, as_json: bool) -> None:
 @url_option
 @reason_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@key_option
 @json_option
-def delete(named: tuple[str, ...], url: str | None, reason: str | None, yes: bool, as_json: bool) -> None:
+def delete(named: tuple[str, ...], url: str | None, reason: str | None, yes: bool, as_key: bool, as_json: bool) -> None:
     """Hide runs and free their idempotency keys; open ones are cancelled first."""
     if not yes:
         if STDIN in named:
             raise click.UsageError("ids come from standard input, so nobody can be asked there; add --yes")
         what = "this run" if len(named) == 1 else f"these {len(named)} runs"
         click.confirm(f"Delete {what}? Open ones are cancelled first.", abort=True, err=True)
-    change_all(named, url, as_json, lambda app: partial(app.delete, reason=reason))
+    change_all(named, url, as_key, as_json, lambda app: partial(app.delete, reason=reason))
 
 
 @click.command()
@@ -97,12 +102,21 @@ def delete(named: tuple[str, ...], url: str | None, reason: str | None, yes: boo
 @click.argument("payload", required=False, metavar="[PAYLOAD|-|@FILE]")
 @url_option
 @click.option("--id", "signal_id", type=click.UUID, help="The signal's id: sending it twice then sends it once.")
+@key_option
 @json_option
-def signal(run: str, name: str, payload: str | None, url: str | None, signal_id: UUID | None, as_json: bool) -> None:
+def signal(
+    run: str,
+    name: str,
+    payload: str | None,
+    url: str | None,
+    signal_id: UUID | None,
+    as_key: bool,
+    as_json: bool,
+) -> None:
     """Send RUN the signal NAME; prints the signal's id."""
     value = read_payload(payload)
     with opened(url) as app:
-        run_id = run_id_of(app, run)
+        run_id = run_id_of(app, run, as_key)
         sent = app.sync.signal(run_id, name, value, id=signal_id)
     if as_json:
         say_json({"id": sent, "run_id": run_id, "name": name})
@@ -110,13 +124,15 @@ def signal(run: str, name: str, payload: str | None, url: str | None, signal_id:
         click.echo(str(sent))
 
 
-def change_all(named: Sequence[str], url: str | None, as_json: bool, change_of: Callable[[App], Change]) -> None:
+def change_all(
+    named: Sequence[str], url: str | None, as_key: bool, as_json: bool, change_of: Callable[[App], Change]
+) -> None:
     names = _names(named)
     with opened(url) as app:
         report = _Report(as_json, len(names))
         try:
             with report.progress():
-                asyncio.run(_change_each(app, names, change_of(app), report))
+                asyncio.run(_change_each(app, names, as_key, change_of(app), report))
         except KeyboardInterrupt:
             fail(f"interrupted; {report.told} of {len(names)} were dealt with")
     if report.refused:
@@ -129,18 +145,18 @@ def _names(named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(every))
 
 
-async def _change_each(app: App, names: Sequence[str], change: Change, report: _Report) -> None:
+async def _change_each(app: App, names: Sequence[str], as_key: bool, change: Change, report: _Report) -> None:
     for start in range(0, len(names), AT_ONCE):
         together = names[start : start + AT_ONCE]
-        answers = await asyncio.gather(*(_change_one(app, name, change) for name in together))
+        answers = await asyncio.gather(*(_change_one(app, name, as_key, change) for name in together))
         for name, answer in zip(together, answers, strict=True):
             report.tell(name, answer)
 
 
-async def _change_one(app: App, name: str, change: Change) -> Run | str:
+async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run | str:
     """The run as it stands now, or why nothing was done."""
     try:
-        return await change(await asyncio.to_thread(_id_of, app, name))
+        return await change(await asyncio.to_thread(_id_of, app, name, as_key))
     except StoreUnavailable:
         raise  # no other run would fare better
     except SimpleWorkflowError as error:
@@ -149,13 +165,12 @@ async def _change_one(app: App, name: str, change: Change) -> Run | str:
         return ""
 
 
-def _id_of(app: App, name: str) -> UUID:
+def _id_of(app: App, name: str, as_key: bool) -> UUID:
+    if not as_key:
+        with suppress(ValueError):
+            return UUID(name)  # there may be very many, so a whole id is not looked up as a key
     try:
-        return UUID(name)
-    except ValueError:
-        pass
-    try:
-        return run_id_of(app, name)
+        return run_id_of(app, name, as_key)
     except SystemExit:  # it has said why; the others still get their turn
         raise _Unknown from None
 

@@ -18,7 +18,7 @@ from .opened import opened
 from .reading import Instant, check_name, check_one_key, check_prefix
 from .run_control import cancel, delete, hold, resume, retry, signal
 from .watching import watch
-from .which import run_id_of
+from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
     from ..model.records import Run
@@ -100,14 +100,15 @@ def _print_json(found: Iterator[Run], limit: int) -> UUID | None:
 @click.argument("run")
 @url_option
 @click.option("--full", is_flag=True, help="Payload, result, steps and children in full.")
+@key_option
 @json_option
-def show(run: str, url: str | None, full: bool, as_json: bool) -> None:
+def show(run: str, url: str | None, full: bool, as_key: bool, as_json: bool) -> None:
     """Show everything about one run."""
     from .run_page import look_at, page_json, print_page
     from .showing import now, screen
 
     with opened(url) as app:
-        page = look_at(app, run_id_of(app, run), full=full)
+        page = look_at(app, run_id_of(app, run, as_key), full=full)
     if as_json:
         say_json(page_json(page))
     else:

@@ -19,7 +19,7 @@ from ..model.states import Status
 from .common import NOT_DONE, fail, json_option, say_json, url_option
 from .opened import opened, run_in_a_loop, stopped_by_sigterm
 from .reading import Interval
-from .which import run_id_of
+from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
     from ..app import App
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 @click.argument("run")
 @url_option
 @click.option("--interval", default="500ms", show_default=True, type=Interval(0.05), help="Between looks.")
+@key_option
 @json_option
-def watch(run: str, url: str | None, interval: float, as_json: bool) -> None:
+def watch(run: str, url: str | None, interval: float, as_key: bool, as_json: bool) -> None:
     """Watch a run until it ends; exit code 0 when it succeeded, 1 otherwise."""
     with opened(url) as app:
-        run_id = run_id_of(app, run)
+        run_id = run_id_of(app, run, as_key)
         try:
             with stopped_by_sigterm():
                 last = run_in_a_loop(lambda: _watch(app, run_id, interval, as_json))

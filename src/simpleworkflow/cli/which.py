@@ -1,41 +1,73 @@
-"""Which run a person means: a whole id, or enough of its beginning to mean one run.
+"""Which run a person means: a whole id, enough of its beginning to mean one run, or the key it was triggered with.
 
 Ids are long, and people copy what fits on their screen. The beginning of an id is a range on the primary key, so
 finding its runs costs nothing. Ids begin with the time of their creation: runs that were created within about a minute
-share their first eight digits, so a short beginning is often ambiguous, and then the candidates are listed. What can
-be no id at all is a mistake of the caller (exit code 2); an id that no run has is told by whoever looks it up (exit
-code 1).
+share their first eight digits, so a short beginning is often ambiguous, and then the candidates are listed. What is no
+id and no beginning of one is looked up as an idempotency key. Where one word is both, of two runs, nothing is guessed.
+What is neither is a mistake of the caller (exit code 2); an id that no run has, and a key that was asked for with
+--key, are told as not found (exit code 1).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from string import hexdigits
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+import click
+
+from ..model.errors import InvalidName, RunNotFound
 from .common import CALLED_WRONGLY, fail
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..model.explanation import Found
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FEWEST_DIGITS = 8
 MOST_LISTED = 10
 
+key_option: Callable[[F], F] = click.option(
+    "--key", "as_key", is_flag=True, help="RUN is the idempotency key of a run, whatever it looks like."
+)
 
-def run_id_of(app: App, text: str) -> UUID:
+
+def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
     """The id of the run that is meant; ends the command when none or several are."""
+    if as_key:
+        return app.sync.get(key=text).id
     digits = text.strip().replace("-", "")
-    if len(digits) > 32 or not set(digits) <= set(hexdigits) or len(digits) < FEWEST_DIGITS:
+    is_id = FEWEST_DIGITS <= len(digits) <= 32 and set(digits) <= set(hexdigits)
+    found = app.sync.find(digits, limit=MOST_LISTED + 1) if is_id else []
+    named = _with_key(app, text)
+    if named is not None and all(run.id == named for run in found):
+        return named
+    if not is_id:
         shown = ascii(text if len(text) <= 60 else text[:60] + "…")
         wanted = f"give the whole id or at least its first {FEWEST_DIGITS} digits (0-9, a-f)"
-        fail(f"{shown} is not the id of a run; {wanted}", CALLED_WRONGLY)
-    if len(digits) == 32:
-        return UUID(digits)
-    found = app.sync.find(digits, limit=MOST_LISTED + 1)
+        fail(f"{shown} is not the id of a run; {wanted}. No run has it as its key either", CALLED_WRONGLY)
+    return _begun(digits, found, named, text)
+
+
+def _begun(digits: str, found: list[Found], named: UUID | None, text: str) -> UUID:
+    if len(digits) == 32 and named is None:
+        return UUID(digits)  # whether there is such a run is told by whoever looks it up
+    shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
+    more = "\n  and more" if len(found) > MOST_LISTED else ""
+    if named is not None:
+        told = f"{text} is the key of run {named}, and other runs have ids that begin with it"
+        fail(f"{told}; add --key for the first, or give the whole id{shown}{more}")
     if not found:
-        fail(f"there is no run whose id begins with {digits.lower()}")
+        fail(f"there is no run whose id begins with {digits.lower()}, and none with the key {text}")
     if len(found) > 1:
-        shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
-        more = "\n  and more" if len(found) > MOST_LISTED else ""
         fail(f"several runs have ids that begin with {digits.lower()}; which one?{shown}{more}")
     return found[0].id
+
+
+def _with_key(app: App, text: str) -> UUID | None:
+    try:
+        return app.sync.get(key=text).id
+    except (RunNotFound, InvalidName):
+        return None

@@ -22,15 +22,23 @@ MOST_EVENTS = 10_000
 
 
 class Board(Looking):
-    async def steps(self, run_id: RunId) -> list[Step]:
+    async def steps(self, run_id: RunId | None = None, *, key: str | None = None) -> list[Step]:
         """Everything that a run has on record, in the order of recording, superseded failures included."""
-        return await self._engine.run(board.steps_of(run_uuid(run_id)))
+        return await self._engine.run(board.steps_of(await self._meant(run_id, key)))
 
-    async def children(self, run_id: RunId, *, after: RunId | None = None, limit: int = 100) -> list[Run]:
+    async def children(
+        self,
+        run_id: RunId | None = None,
+        *,
+        after: RunId | None = None,
+        limit: int = 100,
+        key: str | None = None,
+    ) -> list[Run]:
         """One page of the runs that this run has started, oldest first; go on with after=the last id you saw."""
         _check_limit(limit, MOST_CHILDREN)
         place: UUID | None = None if after is None else run_uuid(after)
-        return await self._engine.run(board.children(run_uuid(run_id), after=place, limit=limit))
+        wanted = await self._meant(run_id, key)
+        return await self._engine.run(board.children(wanted, after=place, limit=limit))
 
     async def worker_states(self) -> list[WorkerState]:
         """Every worker on record, the stopped and the silent ones too, and how many runs each holds now."""

@@ -16,11 +16,12 @@ from ..model.records import Created, NewRun
 from ..runtime import tracing
 from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
+from .addressing import check_address
 from .asking import check_served
 from .borrowing import create_on
 from .handle import RunHandle
 from .inside import remember_created, start_children, workflow_here
-from .request import RunId, TriggerOptions, check_options, new_run, run_uuid, target_of
+from .request import RunId, TriggerOptions, check_options, new_run, target_of
 from .schedules import Schedules
 
 I = TypeVar("I")  # noqa: E741 - input and output
@@ -146,9 +147,24 @@ class Client(Schedules):
             answers = await create_on(connection, self._parsed, new, self._clock)
         return [_accepted(answer) for answer in answers]
 
-    def handle(self, run_id: RunId, workflow: Workflow[Any, O] | None = None) -> RunHandle[O]:
-        """A handle for a run that was triggered elsewhere; give its workflow to have the output typed."""
-        return RunHandle(self, run_uuid(run_id), Any if workflow is None else workflow.output_type)
+    @overload
+    def handle(
+        self, run_id: RunId | None = None, workflow: None = None, *, key: str | None = None
+    ) -> RunHandle[Any]: ...
+
+    @overload
+    def handle(self, run_id: RunId | None, workflow: Workflow[Any, O], *, key: str | None = None) -> RunHandle[O]: ...
+
+    @overload
+    def handle(self, *, workflow: Workflow[Any, O], key: str) -> RunHandle[O]: ...
+
+    def handle(
+        self, run_id: RunId | None = None, workflow: Workflow[Any, Any] | None = None, *, key: str | None = None
+    ) -> RunHandle[Any]:
+        """A handle for a run that was triggered elsewhere, by its id or by the idempotency key it was triggered with
+        (looked up at the first call); give its workflow to have the output typed."""
+        wanted = check_address(run_id, key)
+        return RunHandle(self, wanted, Any if workflow is None else workflow.output_type, key=key)
 
 
 def _accepted(answer: Created | SimpleWorkflowError) -> Created:

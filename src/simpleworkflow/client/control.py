@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 from ..clock import new_id
@@ -17,64 +17,91 @@ from ..runtime.hints import Hint
 from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
+from .addressing import by_key
 from .inside import workflow_here
 from .outbox import Outbox
 from .request import RunId, reason_text, run_uuid
 
 
 class Control(Outbox):
-    async def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    async def cancel(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        operation = runs.cancel([run_uuid(run_id)], reason_text(reason), self._undone())
-        run = await self._control(operation, run_id, Hint.CONTROL)
+        text, wanted = reason_text(reason), await self._meant(run_id, key)
+        run = await self._control(runs.cancel([wanted], text, self._undone()), wanted, Hint.CONTROL)
         if run.status is not Status.CANCELLED:
             raise _already(run, "it cannot be cancelled")
         return run
 
-    async def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+    @overload
+    async def signal(
+        self, run_id: RunId | None, name: str, payload: Any = None, *, id: RunId | None = None, key: str | None = None
+    ) -> UUID: ...
+
+    @overload
+    async def signal(self, name: str, payload: Any = None, /, *, key: str, id: RunId | None = None) -> UUID: ...
+
+    @overload
+    async def signal(self, *, name: str, payload: Any = None, key: str, id: RunId | None = None) -> UUID: ...
+
+    async def signal(
+        self,
+        run_id: Any = None,
+        name: Any = None,
+        payload: Any = None,
+        *,
+        id: RunId | None = None,
+        key: str | None = None,
+    ) -> UUID:
         """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
 
-        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id. By
+        business key: signal("approved", payload, key="order-4711").
         """
+        if key is not None:
+            run_id, (name, payload) = None, by_key(run_id, name, payload, None)
+        wanted = await self._meant(run_id, key)
         here = workflow_here(self._home)
         if id is None and here is not None:
             id = await here.call(here.durable.new_signal_id)
         signal_id = new_id() if id is None else run_uuid(id)
         text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
-        await self._engine.run(steps.send(signal_id, run_uuid(run_id), check_name(name, "signal"), text))
+        await self._engine.run(steps.send(signal_id, wanted, check_name(name, "signal"), text))
         await self._engine.tell(Hint.CONTROL)
         await self._engine.tell(Hint.READY)
         return signal_id
 
-    async def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    async def hold(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""
-        run = await self._control(runs.hold([run_uuid(run_id)], reason_text(reason)), run_id, Hint.CONTROL)
+        text, wanted = reason_text(reason), await self._meant(run_id, key)
+        run = await self._control(runs.hold([wanted], text), wanted, Hint.CONTROL)
         if run.is_finished:
             raise _already(run, "it cannot be held")
         return run
 
-    async def resume(self, run_id: RunId, *, run_new: bool = False) -> Run:
+    async def resume(self, run_id: RunId | None = None, *, run_new: bool = False, key: str | None = None) -> Run:
         """Lift a hold, nothing else.
 
         run_new: the run is held because a step is new, and one that is on record is not asked for any more: the new one
         runs, and the record is kept for the history alone.
         """
-        run = await self._control(runs.resume([run_uuid(run_id)], run_new), run_id, Hint.READY)
+        wanted = await self._meant(run_id, key)
+        run = await self._control(runs.resume([wanted], run_new), wanted, Hint.READY)
         if run.is_finished:
             raise _already(run, "there is nothing to resume")
         return run
 
-    async def retry(self, run_id: RunId) -> Run:
+    async def retry(self, run_id: RunId | None = None, *, key: str | None = None) -> Run:
         """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""
-        run = await self._control(runs.revive([run_uuid(run_id)]), run_id, Hint.READY)
+        wanted = await self._meant(run_id, key)
+        run = await self._control(runs.revive([wanted]), wanted, Hint.READY)
         if run.is_finished:
             raise AlreadyFinished(f"run {run.id} ({run.type}) was deleted; it cannot be retried")
         return run
 
-    async def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    async def delete(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        operation = runs.delete([run_uuid(run_id)], reason_text(reason), self._undone())
-        return await self._control(operation, run_id, Hint.CONTROL)
+        text, wanted = reason_text(reason), await self._meant(run_id, key)
+        return await self._control(runs.delete([wanted], text, self._undone()), wanted, Hint.CONTROL)
 
     def _definitions(self) -> Sequence[Definition]:
         """What is known here of workflows."""
@@ -88,7 +115,7 @@ class Control(Outbox):
         of children count too; a cancel takes them along."""
         return [one for one in self._definitions() if one.on_cancel is not None]
 
-    async def _control(self, operation: Operation[list[Controlled]], run_id: RunId, hint: Hint) -> Run:
+    async def _control(self, operation: Operation[list[Controlled]], run_id: UUID, hint: Hint) -> Run:
         engine = self._engine
         (answer,) = await engine.run(operation)
         if answer.run is None:

@@ -92,8 +92,28 @@ def _few(found: list[Finding]) -> list[Finding]:
     return [*found[:MOST_TYPES], Finding(rest[0].check, rest[0].level, f"the same for {told}", rest[0].fix)]
 
 
+async def _failing(look: Look) -> list[Finding]:
+    """Lanes whose claims the database refuses: one row there can stop a whole type. Of interest only then."""
+    failing = await look.ask(health.failing_claims(silence=look.settings.worker_silence))
+    if not failing:
+        return []
+    first = {(lane.type, lane.priority): lane.run_id for lane in await look.ask(health.due_lanes(limit=1))}
+    found: dict[tuple[str, int], Finding] = {}
+    for one in failing:
+        lane = (one.type, one.priority)
+        seen = f"{one.worker} cannot claim runs of {one.type}, priority {one.priority}, for {ago(one.seconds)}"
+        fix = f"find the row that the database refuses: simpleworkflow runs list --type {one.type} {look.at}"
+        if (culprit := first.get(lane)) is not None:
+            fix = (
+                "most likely it is the first due run: hold it, see whether the others go on, then mend its row: "
+                f"simpleworkflow runs hold {culprit} {look.at}"
+            )
+        found.setdefault(lane, Finding("failing-claims", Level.PROBLEM, f"{seen}: {one.error}", fix, one.type))
+    return _few(list(found.values()))
+
+
 async def unserved(look: Look) -> list[Finding]:
-    """Due runs that wait for a worker which is not there."""
+    """Due runs that wait for a worker which is not there, or for claims that the database refuses."""
     crew = await look.alive()
     living = names([one.name for one in crew]) or "none"
     found = []
@@ -109,7 +129,8 @@ async def unserved(look: Look) -> list[Finding]:
             )
             fix = f"start a worker whose App has it, inside its prefixes: simpleworkflow worker MODULE:APP {look.at}"
             found.append(Finding("unserved-types", Level.PROBLEM, seen, fix, subject=backlog.type))
-    return _few(found) or [Finding("unserved-types", Level.OK, "no due run waits for a worker that is not there")]
+    well = [Finding("unserved-types", Level.OK, "no due run waits for a worker that is not there")]
+    return [*(_few(found) or well), *await _failing(look)]
 
 
 async def overdue(look: Look) -> list[Finding]:

@@ -68,6 +68,8 @@ def _not_claimed(run: Facts, picture: Picture) -> Reason:
         return Reason.DISABLED
     if not servers_of(run, picture):
         return Reason.NO_WORKER
+    if trouble_of(run, picture) is not None:
+        return Reason.CLAIM_FAILS
     if run.crashes:
         return Reason.SUSPECT
     return Reason.OUTRANKED if more_urgent(run, picture) else Reason.DUE
@@ -76,6 +78,14 @@ def _not_claimed(run: Facts, picture: Picture) -> Reason:
 def servers_of(run: Facts, picture: Picture) -> list[Server]:
     """The live workers that may claim it."""
     return [worker for worker in picture.workers if worker.serves(run.type)]
+
+
+def trouble_of(run: Facts, picture: Picture) -> tuple[Server, str] | None:
+    """A worker that could not claim its lane when it was last seen, and why."""
+    for server in servers_of(run, picture):
+        if (error := server.trouble_with(run.type, run.priority)) is not None:
+            return server, error
+    return None
 
 
 def more_urgent(run: Facts, picture: Picture) -> dict[Lane, int]:

@@ -14,7 +14,7 @@ from ..model.explanation import Facts, Picture, Server
 from ..model.names import child_of
 from ..model.records import Step
 from ..model.states import Reason, Status, StepKind, StepStatus
-from .explain_reason import more_urgent, overdue_since, reason_of, servers_of
+from .explain_reason import more_urgent, overdue_since, reason_of, servers_of, trouble_of
 from .explain_words import (
     attempt,
     heard_of,
@@ -196,6 +196,9 @@ def _obstacle(run: Facts, picture: Picture) -> str:
     if not servers_of(run, picture):
         place = f" in the database {line(picture.database)}" if picture.database else ""
         return f", but no live worker serves its type (alive: {workers_alive(picture.workers)}){place}"
+    if (trouble := trouble_of(run, picture)) is not None:
+        lane = f"{line(run.type)}, priority {run.priority},"
+        return f", but claiming runs of {lane} fails on {line(trouble[0].name)}: {line(trouble[1])}"
     return ""
 
 
@@ -254,6 +257,7 @@ _SENTENCES: dict[Reason, Callable[[Facts, Picture], str]] = {
     Reason.SCHEDULED: _pending,
     Reason.DISABLED: _pending,
     Reason.NO_WORKER: _pending,
+    Reason.CLAIM_FAILS: _pending,
     Reason.SUSPECT: _pending,
     Reason.OUTRANKED: _pending,
     Reason.DUE: _pending,

@@ -8,6 +8,7 @@ import getpass
 import socket
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any, overload
 from uuid import UUID
 
 from ..model.errors import InvalidFilter, InvalidInput, RunNotFound
@@ -15,7 +16,7 @@ from ..model.outbox import Delivery, OutboxEvent, OutboxRule, OutboxStatus, life
 from ..runtime.hints import Hint
 from ..store.operations import outbox, outbox_lanes
 from .board import Board
-from .request import RunId, aware, reason_text, run_uuid
+from .request import RunId, aware, reason_text
 
 PAGE = 1_000
 REPLAYED_AT_ONCE = 500
@@ -29,12 +30,13 @@ class Outbox(Board):
         lanes. Counts stop at `most`."""
         return await self._engine.run(outbox.status(silence=self.settings.lease))
 
-    async def outbox_events(self, run_id: RunId) -> list[OutboxEvent]:
+    async def outbox_events(self, run_id: RunId | None = None, *, key: str | None = None) -> list[OutboxEvent]:
         """A run's events in the outbox, in order, and what became of each."""
+        wanted = await self._meant(run_id, key)
         found: list[OutboxEvent] = []
         while True:
             after = found[-1].sequence if found else 0
-            page = await self._engine.run(outbox.events_of(run_uuid(run_id), after=after, limit=PAGE))
+            page = await self._engine.run(outbox.events_of(wanted, after=after, limit=PAGE))
             found += page
             if len(page) < PAGE:
                 return found
@@ -53,16 +55,19 @@ class Outbox(Board):
         since: datetime | None = None,
         dead: bool = False,
         first: int = 1,
+        key: str | None = None,
     ) -> int:
         """Offer events again, in their order, with attempts counted anew: says how many.
 
-        run_id: of this run, from the number `first` on, whatever became of them. since: what was published since then,
-        of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have it.
+        run_id or key: of this run, from the number `first` on, whatever became of them. since: what was published since
+        then, of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have
+        it.
         """
-        if sum([run_id is not None, since is not None, dead]) != 1:
+        of_run = run_id is not None or key is not None
+        if sum([of_run, since is not None, dead]) != 1:
             raise InvalidInput("say what to offer again: one run, since= an instant, or dead=True")
-        if run_id is not None:
-            count = await self._replay_run(run_uuid(run_id), first)
+        if of_run:
+            count = await self._replay_run(await self._meant(run_id, key), first)
         elif since is not None:
             count = await self._replay_since(aware("since", since, InvalidFilter))
         else:
@@ -95,14 +100,43 @@ class Outbox(Board):
             total += count
         return total
 
+    @overload
     async def skip_event(
-        self, run_id: RunId, sequence: int, *, reason: str | None = None, by: str | None = None
+        self,
+        run_id: RunId | None,
+        sequence: int,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        key: str | None = None,
+    ) -> OutboxEvent: ...
+
+    @overload
+    async def skip_event(
+        self, sequence: int, /, *, key: str, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent: ...
+
+    @overload
+    async def skip_event(
+        self, *, sequence: int, key: str, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent: ...
+
+    async def skip_event(
+        self,
+        run_id: Any = None,
+        sequence: Any = None,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        key: str | None = None,
     ) -> OutboxEvent:
         """Let a run's later events pass one that is dead or retried. Who, when and why stay in its row.
 
         by: who decides so; the user and host of this process unless given. Skipping twice is fine.
         """
-        wanted = run_uuid(run_id)
+        if key is not None and sequence is None:
+            run_id, sequence = None, run_id
+        wanted = await self._meant(run_id, key)
         who = _here() if by is None else by
         if not 1 <= len(who) <= MAX_NAME or not who.isprintable():
             raise InvalidInput(f"by= must be a name of 1 to {MAX_NAME} printable characters")

@@ -33,7 +33,8 @@ class TriggerOptions(TypedDict, total=False):
     id: UUID | str | None
     """Chosen by you: asking again after a lost answer creates nothing twice."""
     idempotency_key: str | None
-    """One run per key: a second trigger with the same key and payload gets the first run's handle."""
+    """One run per key: a second trigger with the same key and payload gets the first run's handle. It is the business
+    key by which every other call finds the run: app.handle(key=…)."""
     priority: int | None
     """0 to 999; lower runs first; 100 unless told."""
     run_at: datetime | None
@@ -120,7 +121,7 @@ def run_uuid(value: RunId) -> UUID:
     try:
         return UUID(str(value))
     except ValueError:
-        raise RunNotFound(f"{value!r} is not a run id; ids are UUIDs") from None
+        raise RunNotFound(f"{value!r} is not a run id; ids are UUIDs, and a business key goes into key=") from None
 
 
 def aware(name: str, instant: Any, refusal: type[InvalidInput] | type[InvalidFilter]) -> datetime:

@@ -78,14 +78,18 @@ class SyncRunHandle(_Blocking, Generic[O]):
 
     @property
     def id(self) -> UUID:
-        return self._handle.id
+        """The run's id; a handle made by key looks it up."""
+        return self._handle.id if self._handle._id is not None else self._block(self._handle._which())
 
     @property
     def is_new(self) -> bool | None:
         return self._handle.is_new
 
     def __repr__(self) -> str:
-        return f"<SyncRunHandle {self.id}>"
+        return repr(self._handle).replace("<", "<Sync", 1)
+
+    def _which(self) -> UUID:
+        return self._block(self._handle._which())
 
     def result(self, timeout: Duration | None = None) -> O:
         """Wait for the run and return its output.
@@ -146,9 +150,25 @@ class SyncClient(_Blocking):
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def handle(self, run_id: RunId, workflow: Workflow[Any, O] | None = None) -> SyncRunHandle[O]:
-        """A handle for a run that was triggered elsewhere; give its workflow to have the output typed."""
-        return SyncRunHandle(self._client, self._client.handle(run_id, workflow))
+    @overload
+    def handle(
+        self, run_id: RunId | None = None, workflow: None = None, *, key: str | None = None
+    ) -> SyncRunHandle[Any]: ...
+
+    @overload
+    def handle(
+        self, run_id: RunId | None, workflow: Workflow[Any, O], *, key: str | None = None
+    ) -> SyncRunHandle[O]: ...
+
+    @overload
+    def handle(self, *, workflow: Workflow[Any, O], key: str) -> SyncRunHandle[O]: ...
+
+    def handle(
+        self, run_id: RunId | None = None, workflow: Workflow[Any, Any] | None = None, *, key: str | None = None
+    ) -> SyncRunHandle[Any]:
+        """A handle for a run that was triggered elsewhere, by its id or by the idempotency key it was
+        triggered with (looked up at the first call); give its workflow to have the output typed."""
+        return SyncRunHandle(self._client, self._client.handle(run_id, workflow, key=key))
 
     def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         async def step() -> tuple[bool, Any]:
@@ -187,9 +207,10 @@ class SyncClient(_Blocking):
         """Close connections. The next call opens them again."""
         self._client._shut()
 
-    def get(self, run_id: RunId) -> Run:
-        """The run as it is now; RunNotFound when there is none."""
-        return self._block(self._client.get(run_id))
+    def get(self, run_id: RunId | None = None, *, key: str | None = None) -> Run:
+        """The run as it is now; RunNotFound when there is none. By its id, or by the idempotency key it was triggered
+        with; so with every call that takes a run."""
+        return self._block(self._client.get(run_id, key=key))
 
     def runs(
         self,
@@ -205,8 +226,8 @@ class SyncClient(_Blocking):
         before: RunId | None = None,
         limit: int | None = None,
     ) -> Iterator[Run]:
-        """Runs, newest first, fetched a page at a time; filters combine. `held`: only those that are held; `before`:
-        only those older than this run, so that a listing can go on where another one stopped."""
+        """Runs, newest first by creation, fetched a page at a time; filters combine. `held`: only those that are held;
+        `before`: only those older than this run, so that a listing can go on where another one stopped."""
         yield from self._iterate(
             self._client.runs(
                 type=type,
@@ -222,22 +243,31 @@ class SyncClient(_Blocking):
             )
         )
 
-    def events(self, run_id: RunId) -> list[Event]:
+    def events(self, run_id: RunId | None = None, *, key: str | None = None) -> list[Event]:
         """A run's audit trail, oldest first; RunNotFound when there is no such run."""
-        return self._block(self._client.events(run_id))
+        return self._block(self._client.events(run_id, key=key))
 
-    def history(self, run_id: RunId, *, after: int = 0) -> list[Happening]:
+    def history(self, run_id: RunId | None = None, *, after: int = 0, key: str | None = None) -> list[Happening]:
         """Everything that happened to a run, in order, in the words of the workflow_history view; or what came after
         the last idx you saw."""
-        return self._block(self._client.history(run_id, after=after))
+        return self._block(self._client.history(run_id, after=after, key=key))
 
-    def read(self, run_id: RunId, name: str, as_type: Any = Any) -> Any:
+    @overload
+    def read(self, run_id: RunId | None, name: str, as_type: Any = Any, *, key: str | None = None) -> Any: ...
+
+    @overload
+    def read(self, name: str, as_type: Any = Any, /, *, key: str) -> Any: ...
+
+    @overload
+    def read(self, *, name: str, as_type: Any = Any, key: str) -> Any: ...
+
+    def read(self, run_id: Any = None, name: Any = None, as_type: Any = Any, *, key: str | None = None) -> Any:
         """The newest value that the run has published under that name (ctx.publish); None when it has not yet."""
-        return self._block(self._client.read(run_id, name, as_type))
+        return self._block(self._client.read(run_id, name, as_type, key=key))
 
-    def signals(self, run_id: RunId) -> list[Signal]:
+    def signals(self, run_id: RunId | None = None, *, key: str | None = None) -> list[Signal]:
         """The signals a run was sent, oldest first; consumed_at tells which it has taken."""
-        return self._block(self._client.signals(run_id))
+        return self._block(self._client.signals(run_id, key=key))
 
     def events_since(self, instant: datetime, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """One page of everybody's audit trail; go on with after=the last id you saw."""
@@ -251,29 +281,31 @@ class SyncClient(_Blocking):
         """The workers heard of lately."""
         return self._block(self._client.workers())
 
-    def explain(self, run_id: RunId) -> str:
+    def explain(self, run_id: RunId | None = None, *, key: str | None = None) -> str:
         """One sentence: what the run is doing, or what it waits for."""
-        return self._block(self._client.explain(run_id))
+        return self._block(self._client.explain(run_id, key=key))
 
-    def explanation(self, run_id: RunId) -> Explanation:
+    def explanation(self, run_id: RunId | None = None, *, key: str | None = None) -> Explanation:
         """The sentence of `explain` with its reason and details, and the same for the children that are waited for."""
-        return self._block(self._client.explanation(run_id))
+        return self._block(self._client.explanation(run_id, key=key))
 
     def find(self, beginning: str, *, limit: int = 10) -> list[Found]:
         """The runs whose ids begin like this: 1 to 32 hexadecimal digits, dashes as you like; oldest first."""
         return self._block(self._client.find(beginning, limit=limit))
 
-    def wait(self, run_id: RunId, *, timeout: Duration | None = None) -> Run:
+    def wait(self, run_id: RunId | None = None, *, timeout: Duration | None = None, key: str | None = None) -> Run:
         """Wait until the run has finished, however it ends; ResultTimeout says what it is doing instead."""
-        return self._block(self._client.wait(run_id, timeout=timeout))
+        return self._block(self._client.wait(run_id, timeout=timeout, key=key))
 
-    def steps(self, run_id: RunId) -> list[Step]:
+    def steps(self, run_id: RunId | None = None, *, key: str | None = None) -> list[Step]:
         """Everything that a run has on record, in the order of recording, superseded failures included."""
-        return self._block(self._client.steps(run_id))
+        return self._block(self._client.steps(run_id, key=key))
 
-    def children(self, run_id: RunId, *, after: RunId | None = None, limit: int = 100) -> list[Run]:
+    def children(
+        self, run_id: RunId | None = None, *, after: RunId | None = None, limit: int = 100, key: str | None = None
+    ) -> list[Run]:
         """One page of the runs that this run has started, oldest first; go on with after=the last id you saw."""
-        return self._block(self._client.children(run_id, after=after, limit=limit))
+        return self._block(self._client.children(run_id, after=after, limit=limit, key=key))
 
     def worker_states(self) -> list[WorkerState]:
         """Every worker on record, the stopped and the silent ones too, and how many runs each holds now."""
@@ -306,32 +338,66 @@ class SyncClient(_Blocking):
         lanes. Counts stop at `most`."""
         return self._block(self._client.outbox_status())
 
-    def outbox_events(self, run_id: RunId) -> list[OutboxEvent]:
+    def outbox_events(self, run_id: RunId | None = None, *, key: str | None = None) -> list[OutboxEvent]:
         """A run's events in the outbox, in order, and what became of each."""
-        return self._block(self._client.outbox_events(run_id))
+        return self._block(self._client.outbox_events(run_id, key=key))
 
     def dead_events(self, *, limit: int = 100) -> list[OutboxEvent]:
         """Events that were given up, the oldest first: each holds back the later ones of its run."""
         return self._block(self._client.dead_events(limit=limit))
 
     def replay_outbox(
-        self, run_id: RunId | None = None, *, since: datetime | None = None, dead: bool = False, first: int = 1
+        self,
+        run_id: RunId | None = None,
+        *,
+        since: datetime | None = None,
+        dead: bool = False,
+        first: int = 1,
+        key: str | None = None,
     ) -> int:
         """Offer events again, in their order, with attempts counted anew: says how many.
 
-        run_id: of this run, from the number `first` on, whatever became of them. since: what was published since then,
-        of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have it.
+        run_id or key: of this run, from the number `first` on, whatever became of them. since: what was published since
+        then, of all runs. dead: everything that was given up. Receivers know the event's id, and drop it if they have
+        it.
         """
-        return self._block(self._client.replay_outbox(run_id, since=since, dead=dead, first=first))
+        return self._block(self._client.replay_outbox(run_id, since=since, dead=dead, first=first, key=key))
+
+    @overload
+    def skip_event(
+        self,
+        run_id: RunId | None,
+        sequence: int,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        key: str | None = None,
+    ) -> OutboxEvent: ...
+
+    @overload
+    def skip_event(
+        self, sequence: int, /, *, key: str, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent: ...
+
+    @overload
+    def skip_event(
+        self, *, sequence: int, key: str, reason: str | None = None, by: str | None = None
+    ) -> OutboxEvent: ...
 
     def skip_event(
-        self, run_id: RunId, sequence: int, *, reason: str | None = None, by: str | None = None
+        self,
+        run_id: Any = None,
+        sequence: Any = None,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        key: str | None = None,
     ) -> OutboxEvent:
         """Let a run's later events pass one that is dead or retried. Who, when and why stay in its row.
 
         by: who decides so; the user and host of this process unless given. Skipping twice is fine.
         """
-        return self._block(self._client.skip_event(run_id, sequence, reason=reason, by=by))
+        return self._block(self._client.skip_event(run_id, sequence, reason=reason, by=by, key=key))
 
     def outbox_rules(self) -> list[OutboxRule]:
         """Which lifecycle events go to the outbox."""
@@ -346,36 +412,56 @@ class SyncClient(_Blocking):
         """Exactly these rules, if they are there; what is in the outbox stays. Returns those that were."""
         return self._block(self._client.delete_outbox_rules(prefix, events))
 
-    def cancel(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    def cancel(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Cancel at once. Cancelling twice is fine; AlreadyFinished when it ended otherwise before."""
-        return self._block(self._client.cancel(run_id, reason=reason))
+        return self._block(self._client.cancel(run_id, reason=reason, key=key))
 
-    def signal(self, run_id: RunId, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
+    @overload
+    def signal(
+        self, run_id: RunId | None, name: str, payload: Any = None, *, id: RunId | None = None, key: str | None = None
+    ) -> UUID: ...
+
+    @overload
+    def signal(self, name: str, payload: Any = None, /, *, key: str, id: RunId | None = None) -> UUID: ...
+
+    @overload
+    def signal(self, *, name: str, payload: Any = None, key: str, id: RunId | None = None) -> UUID: ...
+
+    def signal(
+        self,
+        run_id: Any = None,
+        name: Any = None,
+        payload: Any = None,
+        *,
+        id: RunId | None = None,
+        key: str | None = None,
+    ) -> UUID:
         """Send a message to a run. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
 
-        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id.
+        AlreadyFinished when the run has ended; give id= to make a repeated call harmless. Returns the signal's id. By
+        business key: signal("approved", payload, key="order-4711").
         """
-        return self._block(self._client.signal(run_id, name, payload, id=id))
+        return self._block(self._client.signal(run_id, name, payload, id=id, key=key))
 
-    def hold(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    def hold(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Stop it from going on until resumed; a running one is handed back by its worker."""
-        return self._block(self._client.hold(run_id, reason=reason))
+        return self._block(self._client.hold(run_id, reason=reason, key=key))
 
-    def resume(self, run_id: RunId, *, run_new: bool = False) -> Run:
+    def resume(self, run_id: RunId | None = None, *, run_new: bool = False, key: str | None = None) -> Run:
         """Lift a hold, nothing else.
 
         run_new: the run is held because a step is new, and one that is on record is not asked for any more: the new one
         runs, and the record is kept for the history alone.
         """
-        return self._block(self._client.resume(run_id, run_new=run_new))
+        return self._block(self._client.resume(run_id, run_new=run_new, key=key))
 
-    def retry(self, run_id: RunId) -> Run:
+    def retry(self, run_id: RunId | None = None, *, key: str | None = None) -> Run:
         """Run a finished run again: attempts, crashes and deadline start anew. An open run is left as it is."""
-        return self._block(self._client.retry(run_id))
+        return self._block(self._client.retry(run_id, key=key))
 
-    def delete(self, run_id: RunId, *, reason: str | None = None) -> Run:
+    def delete(self, run_id: RunId | None = None, *, reason: str | None = None, key: str | None = None) -> Run:
         """Soft-delete: hidden from listings, its idempotency key free again; an open run is cancelled first."""
-        return self._block(self._client.delete(run_id, reason=reason))
+        return self._block(self._client.delete(run_id, reason=reason, key=key))
 
     def define(self, name: str, *, description: str | None = None) -> None:
         """Make a type known before any worker serves it, so that require="definition" is met. Asking twice is fine."""

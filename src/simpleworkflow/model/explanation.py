@@ -90,6 +90,20 @@ def _number(told: Any) -> int:
     return told if isinstance(told, int) else 0
 
 
+def _seconds(told: Any) -> float:
+    return float(told) if isinstance(told, int | float) else 0.0
+
+
+class FailingClaim(NamedTuple):
+    """A lane that a worker could not claim when it was last seen."""
+
+    worker: str
+    type: str
+    priority: int
+    seconds: float
+    error: str
+
+
 @dataclass(frozen=True, slots=True)
 class Server(WorkerInfo):
     """A live worker and how full it was when it was last seen."""
@@ -107,6 +121,19 @@ class Server(WorkerInfo):
     @property
     def is_full(self) -> bool:
         return 0 < self.slots <= self.taken
+
+    def trouble_with(self, type: str, priority: int) -> str | None:
+        """Why its claims of that lane fail, if they do, in the database's words."""
+        return next((one.error for one in self.failing if (one.type, one.priority) == (type, priority)), None)
+
+    @property
+    def failing(self) -> list[FailingClaim]:
+        told = _told(self.load_json).get("failing")
+        each = [one for one in told if isinstance(one, list) and len(one) == 4] if isinstance(told, list) else []
+        return [
+            FailingClaim(self.name, str(kind), _number(priority), _seconds(seconds), str(error))
+            for kind, priority, seconds, error in each
+        ]
 
     def full_cap(self, type: str) -> int | None:
         """The cap of that type, when as many runs of it as it allows are under way there."""

@@ -120,6 +120,8 @@ class Reason(StrEnum):
     SCHEDULED = "scheduled"
     DISABLED = "disabled"
     NO_WORKER = "no_worker"
+    CLAIM_FAILS = "claim_fails"
+    """Due, but the database refuses what would claim it; its workers go on trying, ever less often."""
     SUSPECT = "suspect"
     """Due after crashes: workers take such runs first, and from the second crash on one at a time."""
     OUTRANKED = "outranked"

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..clock import monotonic, to_us
 from ..config import Settings
+from ..model.errors import StoreError, StoreUnavailable
 from ..model.names import Span, in_span, merge_spans, span_of_type
 from ..model.records import Lane, Lease
 from ..model.retry import DEFAULT_RETRY
@@ -27,6 +28,7 @@ from ..runtime.registry import Registry, Workflow
 from ..store import Ledger
 from ..store.operations import leases
 from ..store.operations.leases import Crashes, Offer
+from .failing import FailingLanes
 
 MAX_LANES = 256
 MAX_PAGES = 40
@@ -77,6 +79,7 @@ class Claimer:
         """Some lanes that had due runs when last seen."""
         self._cursor = _START
         self._looked = 0.0
+        self.failing = FailingLanes()
         self.next_due = float("inf")
         """Seconds from the last look until the next run that was not due yet."""
         self._routes = _Routes(-1, [], ())
@@ -144,12 +147,17 @@ class Claimer:
         more of the same, and is had in one round trip. Lanes that are new are found by the next look."""
         spans = self.spans()
         served = [lane for lane in self._known if any(in_span(lane.type, span) for span in spans)]
-        lanes = [lane for lane in served if lane.type not in room]
+        lanes = [lane for lane in served if lane.type not in room and not self.failing.has(lane)]
         if self._lanes or not lanes or not self._ledger.has_lateral:
             return []  # where there are no round trips to save, a look costs nothing
         self._looked = float("-inf")
         offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
-        return await self._ledger.run(leases.claim(offers, limit, self._worker))
+        try:
+            return await self._ledger.run(leases.claim(offers, limit, self._worker))
+        except StoreError as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            return []  # the next look finds out which of them it was
 
     async def claim_crashed(self, limit: int, room: dict[str, int], *, suspect: bool) -> list[Lease]:
         """Up to `limit` runs whose process ended with them once; and if a `suspect` may start, one to which it happened
@@ -175,7 +183,8 @@ class Claimer:
     ) -> list[Lease]:
         """From lanes in serving order; what is taken of a capped type is `left` no more."""
         taken: list[Lease] = []
-        for group in _groups(lanes, left):
+        willing = [lane for lane in lanes if not self.failing.rests(lane, crashes)] if self.failing else lanes
+        for group in _groups(willing, left, self.failing, crashes):
             capped = left.get(group[0].type)
             wanted = limit - len(taken) if capped is None else min(capped, limit - len(taken))
             if wanted <= 0:
@@ -229,9 +238,15 @@ class Claimer:
     async def _take(self, lanes: list[Lane], limit: int, crashes: Crashes | None = None) -> list[Lease]:
         offers = [self._offer(lane, None if crashes else self._lows.get(lane)) for lane in lanes]
         one_by_one, began = not self._ledger.has_lateral, monotonic()
-        found = await self._ledger.run(
-            leases.claim(offers, limit, self._worker, crashes=crashes, lane_by_lane=one_by_one)
-        )
+        claim = leases.claim(offers, limit, self._worker, crashes=crashes, lane_by_lane=one_by_one)
+        try:
+            found = await self._ledger.run(claim)
+        except StoreError as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            return await self._isolate(lanes, limit, error, crashes)
+        if self.failing and len(lanes) == 1:
+            self.failing.worked(lanes[0], crashes)
         if crashes is not None:
             return found
         if any(offer.low is None for offer in offers):
@@ -242,6 +257,17 @@ class Claimer:
             self._lows[lanes[0]] = found[-1].run_at
         else:
             self._lows.update({Lane(lease.type, lease.priority): lease.run_at for lease in found})
+        return found
+
+    async def _isolate(self, lanes: list[Lane], limit: int, error: StoreError, crashes: Crashes | None) -> list[Lease]:
+        """One of these lanes cannot be claimed; that stops no other."""
+        if len(lanes) == 1:
+            self.failing.failed(lanes[0], error, crashes)
+            return []
+        found: list[Lease] = []
+        for lane in lanes:
+            if len(found) < limit:
+                found += await self._take([lane], limit - len(found), crashes)
         return found
 
     def _offer(self, lane: Lane, low: datetime | None) -> Offer:
@@ -258,11 +284,14 @@ def _rest(least: float, took: float) -> float:
     return max(least, min(REST * took, LONGEST_REST))
 
 
-def _groups(lanes: list[Lane], capped: dict[str, int]) -> Iterator[list[Lane]]:
-    """Lanes in serving order, as few statements as caps allow: a capped type's lane is claimed by itself."""
+def _groups(
+    lanes: list[Lane], capped: dict[str, int], failing: FailingLanes, crashes: Crashes | None
+) -> Iterator[list[Lane]]:
+    """Lanes in serving order, as few statements as caps allow: a capped type's lane is claimed by itself, and so is one
+    whose claims have failed."""
     group: list[Lane] = []
     for lane in lanes:
-        if lane.type not in capped:
+        if lane.type not in capped and not failing.has(lane, crashes):
             group.append(lane)
             continue
         if group:

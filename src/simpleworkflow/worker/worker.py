@@ -138,7 +138,7 @@ class Worker:
             self._holdings,
             identity=self.identity,
             spans=self._claimer.spans,
-            load=lambda: self._slots.load(self._claimer.routed()),
+            load=lambda: self._slots.load(self._claimer.routed()) | self._claimer.failing.told(),
             every=self._claimer.shortest_lease() / 6,
             tell=lambda news: self._safely(self._hear_renewals, news),
         )

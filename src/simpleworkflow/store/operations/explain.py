@@ -95,7 +95,7 @@ def _look_around(drawn: Picture, silence: float) -> Steps[None]:
             row["name"], row["host"], row["pid"], row["seen_at"], row["stopped_at"], bool(row["is_alive"])
         )
         if row["is_alive"]:
-            drawn.workers.append(_worker(row))
+            drawn.workers.append(server_of(row))
     due = {run.type for run in drawn.runs.values() if _is_due(run, drawn)}
     busy = [worker for worker in drawn.workers if any(map(worker.serves, due))]
     spans = merge_spans(span for worker in busy for span in worker.spans)
@@ -129,5 +129,5 @@ def step_of(row: Row) -> Step:
     return Step(**{**values, "kind": StepKind(values["kind"]), "status": StepStatus(values["status"])})
 
 
-def _worker(row: Row) -> Server:
+def server_of(row: Row) -> Server:
     return Server(**introduction(row), load_json=row["load_json"])

@@ -14,8 +14,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...clock import to_us
+from ...model.explanation import FailingClaim
 from ...model.names import EVERYTHING
 from ..protocol import Row, Steps, query, reading, statements
+from .explain import server_of
 
 SAFE = {
     "fsync": {"on"},
@@ -236,6 +238,13 @@ def _due_lanes(find: str, count: str, limit: int) -> Steps[list[DueLane]]:
 def _due_lane(lane: Row, counted: Row) -> DueLane:
     late = -lane["due_in"] / 1_000_000
     return DueLane(lane["type"], lane["priority"], late, counted["due"], counted["run_id"], bool(lane["due"]))
+
+
+@reading
+def failing_claims(*, silence: float) -> Steps[list[FailingClaim]]:
+    """Lanes that live workers could not claim when they were last seen."""
+    rows = yield query("explain_workers", w=[], silence=to_us(silence))
+    return [trouble for row in rows if row["is_alive"] for trouble in server_of(row).failing]
 
 
 @reading

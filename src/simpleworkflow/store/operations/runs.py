@@ -15,6 +15,7 @@ from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
 from ...model.failure import left_behind_by_hold, steps_of
 from ...model.names import child_of
+from ...model.place import Place, place_of
 from ...model.records import Count, Created, Definition, NewRun, Run
 from ...model.states import EventType, Status
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
@@ -260,6 +261,13 @@ def get(run_ids: Sequence[UUID]) -> Steps[list[Run | None]]:
     return [runs.get(run_id) for run_id in run_ids]
 
 
+@reading
+def with_key(key: str) -> Steps[UUID | None]:
+    """The run that has this idempotency key now."""
+    rows = yield query("run_with_key", idempotency_key=key)
+    return rows[0]["id"] if rows else None
+
+
 class Standing(NamedTuple):
     """An open run, as far as it matters for what happens to it next."""
 
@@ -307,9 +315,16 @@ def list_page(
     idempotency_key: str | None,
     with_deleted: bool,
     held: bool,
-    before: UUID | None,
+    before: UUID | Run | None,
     limit: int,
 ) -> Steps[list[Run]]:
+    """Newest first by creation. `before`: the last run seen, or its id, which has to be looked at first."""
+    seen: Place | None = None
+    if isinstance(before, UUID):
+        found = yield query("run_places", b=[(before,)])
+        seen = place_of(before, found[0]["created_at"] if found else None)
+    elif before is not None:
+        seen = place_of(before.id, before.created_at)
     rows = yield query(
         "list_runs",
         s=[(status,) for status in statuses],
@@ -322,7 +337,9 @@ def list_page(
         idempotency_key=idempotency_key,
         with_deleted=1 if with_deleted else 0,
         held=1 if held else 0,
-        before=before,
+        below=seen and seen.below,
+        at=seen and seen.at,
+        last=seen and seen.id,
         limit=limit,
     )
     return [run_of(row) for row in rows]

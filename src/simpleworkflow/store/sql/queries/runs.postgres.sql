@@ -258,3 +258,37 @@ SELECT (extract(epoch FROM ({next_deadline}) - :now) * 1000000)::bigint AS deadl
 -- replacing: r.deadline_at <= :now -> r.start_by <= :now
 -- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
 -- replacing: its deadline passed -> no worker started it in time
+
+-- fragment: is_displaced
+(r.id >= '04000000-0000-0000-0000-000000000000' OR get_byte(uuid_send(r.id), 6) >> 4 <> 7)
+
+-- fragment: place
+CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
+  || repeat('0', 20) AS uuid)
+
+-- fragment: latest_below
+to_timestamp(CAST(CAST('x' || translate(substr(CAST(:below AS text), 1, 13), '-', '') AS bit(48)) AS bigint) / 1000.0 + 0.002)
+
+-- fragment: within_time
+(:since IS NULL OR r.created_at >= :since) AND (:until IS NULL OR r.created_at < :until)
+
+-- name: list_runs
+-- differs: an index of all runs by creation would get three entries per run here (no claim and no end is a heap-only
+-- update). The id of a run that began by itself tells when it was created; only the displaced, whose id does not, stand
+-- in such an index: children, whose ids carry their parent's time (UUIDv8), and whatever else is no UUIDv7 of these decades. Two walks are merged by
+-- place: that of a displaced run is the smallest id of its millisecond.
+-- batch: s(status text)
+-- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, below uuid, at timestamptz, last uuid, with_deleted integer, held integer, limit integer
+WITH page AS (
+  (SELECT r.id, r.id AS place, r.created_at FROM workflow.workflow_run r
+   WHERE r.id < '04000000-0000-0000-0000-000000000000' AND get_byte(uuid_send(r.id), 6) >> 4 = 7
+     AND (:below IS NULL OR r.id < :below) AND {within_time} AND {wanted_runs}
+   ORDER BY r.id DESC LIMIT :limit)
+  UNION ALL
+  (SELECT r.id, {place}, r.created_at FROM workflow.workflow_run r
+   WHERE {is_displaced} AND (:below IS NULL OR (r.created_at <= {latest_below}
+     AND ({place}, r.created_at, r.id) < (:below, :at, :last))) AND {within_time} AND {wanted_runs}
+   ORDER BY r.created_at DESC, r.id DESC LIMIT :limit)
+  ORDER BY place DESC, created_at DESC, id DESC LIMIT :limit)
+SELECT {run_columns} FROM page JOIN workflow.workflow_run r ON r.id = page.id
+ORDER BY page.place DESC, page.created_at DESC, page.id DESC

@@ -436,6 +436,10 @@ RETURNING id
 -- batch: b(run_id uuid)
 SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
+-- name: run_with_key
+-- param: idempotency_key text
+SELECT r.id FROM workflow.workflow_run r WHERE r.idempotency_key = :idempotency_key AND r.deleted_at IS NULL
+
 -- name: open_runs
 -- Everything that has not finished; for a look at a small database.
 SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
@@ -444,21 +448,29 @@ SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at I
 -- batch: b(run_id uuid)
 SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
 
--- name: list_runs
--- Newest first, a page at a time; the page after the last id seen.
--- batch: s(status text)
--- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, before uuid, with_deleted integer, held integer, limit integer
-SELECT {run_columns} FROM workflow.workflow_run r
-WHERE (:before IS NULL OR r.id < :before)
-  AND (:any_status = 1 OR r.status IN (SELECT s.status FROM :s))
+-- fragment: wanted_runs
+(:any_status = 1 OR r.status IN (SELECT s.status FROM :s))
   AND (:type IS NULL OR r.type = :type)
   AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
-  AND (:since IS NULL OR r.created_at >= :since)
-  AND (:until IS NULL OR r.created_at < :until)
   AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
   AND (:with_deleted = 1 OR r.deleted_at IS NULL)
   AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
-ORDER BY r.id DESC LIMIT :limit
+
+-- name: list_runs
+-- Newest first by creation, a page at a time; the page after the place of the last run seen (below IS NULL: the first).
+-- The bounds are no ORs, so that SQLite starts at them.
+-- batch: s(status text)
+-- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, below uuid, at timestamptz, last uuid, with_deleted integer, held integer, limit integer
+SELECT {run_columns} FROM workflow.workflow_run r
+WHERE (r.created_at, r.id) < (CASE WHEN :below IS NULL THEN 9223372036854775807 ELSE :at END, coalesce(:last, 'g'))
+  AND r.created_at >= coalesce(:since, -9223372036854775807)
+  AND r.created_at < coalesce(:until, 9223372036854775807)
+  AND {wanted_runs}
+ORDER BY r.created_at DESC, r.id DESC LIMIT :limit
+
+-- name: run_places
+-- batch: b(run_id uuid)
+SELECT r.id, r.created_at FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
 -- name: count_runs
 SELECT r.type, r.status, count(*) AS runs FROM workflow.workflow_run r
