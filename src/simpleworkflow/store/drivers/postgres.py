@@ -39,7 +39,7 @@ from ..catalog import Statement, adapt_batch, statements
 from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
 from ..timelines import Timelines
 from ..url import DatabaseURL
-from .postgres_session import TROUBLE, close, keep_alive, keep_silent, part, read_every_instant, reset
+from .postgres_session import TROUBLE, close, keep_alive, keep_silent, part, reset
 
 try:
     import asyncpg
@@ -260,7 +260,6 @@ class PostgresDriver:
         )
         keep_alive(connection)
         try:
-            await read_every_instant(connection)
             await self._look_at_timeline(connection)
         except BaseException:
             connection.terminate()

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from datetime import datetime
 from typing import Any
 
-from ...clock import from_micros, to_micros
-
 PARTING = 1.0
-_SINCE_1970 = 946_684_800_000_000
-"""PostgreSQL counts its microseconds from 2000 on."""
 
 try:
     import asyncpg
@@ -57,21 +52,6 @@ async def part(connection: Any, error: BaseException) -> None:
         pass
     finally:
         connection.terminate()
-
-
-async def read_every_instant(connection: Any) -> None:
-    """A row may hold what no calendar has, such as infinity or the year 12000; it must not hide all the others."""
-    await connection.set_type_codec(
-        "timestamptz", schema="pg_catalog", encoder=_micros_of, decoder=_instant_of, format="tuple"
-    )
-
-
-def _instant_of(micros: tuple[int]) -> datetime:
-    return from_micros(micros[0] + _SINCE_1970)
-
-
-def _micros_of(instant: datetime) -> tuple[int]:
-    return (to_micros(instant) - _SINCE_1970,)
 
 
 def keep_silent(error: Any) -> None:
