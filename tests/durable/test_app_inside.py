@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 
 import simpleworkflow as swf
-from simpleworkflow.worker.embedded import EmbeddedWorker
 from simpleworkflow.model.states import Status
+from simpleworkflow.worker.embedded import EmbeddedWorker
 
 
 async def until_paused(handle: swf.RunHandle[Any]) -> swf.Run:

@@ -22,8 +22,8 @@ from support.ledger import Raw
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.worker.embedded import EmbeddedWorker
 from simpleworkflow.model.states import Status, StepStatus
+from simpleworkflow.worker.embedded import EmbeddedWorker
 
 LONG = "1050ms"
 """Just long enough for the run to be unwound."""
