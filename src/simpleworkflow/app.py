@@ -167,9 +167,7 @@ class App(Client):
         self._registry.outbox_rules += lifecycle_rules(prefix, events)
 
     def on_error(self, hook: Hook, /) -> Hook:
-        """Call this with a `Failure` for every failed attempt of a step or a run on this App's workers, as for Sentry;
-        usable as a decorator. It runs in the worker's event loop, so it must not block; what it raises is logged.
-        """
+        """Call this with a `Failure` for every failed attempt of a step or a run, in the worker's loop."""
         self._registry.add_error_hook(hook)
         return hook
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from .model.duration import human
 from .model.errors import InvalidPolicy
@@ -29,9 +29,7 @@ LOG_ERRORS: tuple[LogErrors, ...] = get_args(LogErrors)
 def default_log_errors() -> LogErrors:
     """What the environment says. Failures that nobody sees cost more than texts that somebody may switch off."""
     chosen = os.environ.get(LOG_ERRORS_VARIABLE) or "traceback"
-    if chosen not in LOG_ERRORS:
-        raise InvalidPolicy(f"{LOG_ERRORS_VARIABLE} must be one of {', '.join(LOG_ERRORS)}, not {chosen!r}")
-    return chosen
+    return cast(LogErrors, check_choice(LOG_ERRORS_VARIABLE, chosen, LOG_ERRORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,9 @@ class Settings:
             raise InvalidPolicy(f"concurrency must be between 1 and 10,000, not {self.concurrency}")
         check_choice("on_changed", self.on_changed, ON_CHANGED)
         check_choice("on_misfit", self.on_misfit, ON_MISFIT)
+        check_choice("log_errors", self.log_errors, LOG_ERRORS)
         if self.lease < 0.3:
             raise InvalidPolicy(f"a lease of {human(self.lease)} is too short to be renewed in time; use 300ms or more")
-        check_choice("log_errors", self.log_errors, LOG_ERRORS)
 
 
 class DefaultURL(str):

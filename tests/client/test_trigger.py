@@ -398,11 +398,14 @@ async def test_an_instant_that_no_calendar_has_is_refused(app: swf.App, text: st
 
 
 async def test_an_instant_beyond_the_calendar_in_the_table_breaks_no_listing(tmp_path: Path) -> None:
-    """SQLite takes any number from a stranger."""
+    """An older version took any number from a stranger on SQLite."""
     app = swf.App(str(tmp_path / "x.db"))
     handle = await app.trigger("t.any.v1")
     with closing(sqlite3.connect(tmp_path / "x.db")) as connection, connection:
-        connection.execute("UPDATE workflow_run SET run_at = -9000000000000000000, start_by = 9000000000000000000")
+        connection.execute(
+            "UPDATE workflow_run SET run_at = -9000000000000000000, start_by = 9000000000000000000,"
+            " version = version + 1"
+        )
     (run,) = [run async for run in app.runs()]
     assert run.id == handle.id
     assert run.run_at is not None

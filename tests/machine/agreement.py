@@ -47,6 +47,7 @@ def _check_run(run: Run, row: dict[str, Any], world: World) -> None:
     }
     found = {name: row[name] for name in said if name in row} | {
         "payload": str(row["payload"]),
+        "max_attempts": None if row["attempts_unset"] and row["lease_epoch"] == 0 else row["max_attempts"],
         "started": row["started_at"] is not None,
         "held": row["held_at"] is not None,
         "deleted": row["deleted_at"] is not None,

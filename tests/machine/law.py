@@ -330,5 +330,6 @@ class Law:
             return False
         self.cancel(run)
         run.deleted = True
+        run.key = None
         run.events.append("deleted")
         return True

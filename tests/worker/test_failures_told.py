@@ -190,10 +190,10 @@ def test_how_much_is_written_may_be_said_by_the_environment(monkeypatch: pytest.
     monkeypatch.setenv("SIMPLEWORKFLOW_LOG_ERRORS", "type")
     assert swf.Settings().log_errors == "type"
     assert swf.Settings(log_errors="message").log_errors == "message"
-    with pytest.raises(swf.InvalidPolicy, match="log_errors must be one of traceback, message, type, not 'all'"):
+    with pytest.raises(swf.InvalidPolicy, match="log_errors must be 'traceback', 'message' or 'type', not 'all'"):
         swf.Settings(log_errors="all")  # type: ignore[arg-type]
     monkeypatch.setenv("SIMPLEWORKFLOW_LOG_ERRORS", "none")
-    with pytest.raises(swf.InvalidPolicy, match="SIMPLEWORKFLOW_LOG_ERRORS must be one of"):
+    with pytest.raises(swf.InvalidPolicy, match="SIMPLEWORKFLOW_LOG_ERRORS must be 'traceback'"):
         swf.Settings()
 
 
@@ -294,6 +294,23 @@ async def test_an_error_that_can_neither_be_shown_nor_logged_still_ends_its_run(
                 await app.run(hostile, timeout="10s")
     finally:
         logger.removeFilter(refuse)
+
+
+async def test_a_text_that_a_file_would_refuse_or_that_never_ends_is_cut_and_cleaned(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow("t.huge.v1", retry=ONCE)
+    async def huge(ctx: swf.Context) -> None:
+        raise ValueError("\ud800" + "x" * 1_000_000)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed):
+            await app.run(huge, timeout="10s")
+    (only,) = told(lines)
+    text = shown(only)
+    assert text.encode()
+    assert len(text) < 40_000
+    assert "raise ValueError(" in text
 
 
 async def test_a_run_that_the_sweep_gives_up_is_an_error(app: swf.App, lines: pytest.LogCaptureFixture) -> None:

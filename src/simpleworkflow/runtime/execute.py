@@ -60,7 +60,6 @@ class Execution(Stage):
     _told = False
     is_abandoned = False
     _error: BaseException | None = None
-    """What its code has raised, until that has been told."""
     _span: tracing.ExecutionSpan | None = None
     _deadline: Timer | None = None
     _root: asyncio.Task[Any] | None = None
@@ -384,6 +383,7 @@ class Execution(Stage):
 
     def _set_aside(self, error: BaseException) -> Ending:
         as_json, _ = failure.describe(error)
+        self._error = error
         return moves.set_aside(self.lease, as_json, failure.hold_reason_of(str(error)), elapsed=self.elapsed)
 
     def only_waits(self) -> bool:

@@ -11,6 +11,7 @@ be shown, a hook may raise. None of this may change what becomes of the run, so 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from uuid import UUID
 from ..config import LogErrors
 from ..model.duration import human
 from ..model.errors import RunTimedOut
-from ..model.failure import one_line
+from ..model.failure import one_line, storable
 from ..model.moves import Ending
 from ..model.records import Lease
 from ..model.states import Status
@@ -29,6 +30,9 @@ from ..store.url import mask_text
 from .labels import about
 
 log = logging.getLogger("simpleworkflow.execute")
+
+LONGEST = 32_000
+"""Characters of a traceback."""
 
 
 class Outcome(StrEnum):
@@ -121,17 +125,27 @@ class Failures:
         labels: dict[str, object] = {"attempt": failure.attempt, "error_type": type(failure.error).__name__}
         if failure.step_id is not None:
             labels["step"] = failure.step_id
-        log.log(
-            logging.ERROR if ends else logging.WARNING,
-            "%s: %s",
-            _what_happened(failure),
-            self._shown(failure.error),
-            exc_info=failure.error if self._detail == "traceback" and failure.error.__traceback__ else None,
-            extra=about(lease, worker=self._worker, **labels),
-        )
+        level = logging.ERROR if ends else logging.WARNING
+        if not log.isEnabledFor(level):
+            return
+        error, words = failure.error, (_what_happened(failure), self._shown(failure.error))
+        extra = about(lease, worker=self._worker, **labels)
+        is_traced = self._detail == "traceback" and error.__traceback__ is not None
+        story = (type(error), error, error.__traceback__) if is_traced else None
+        record = log.makeRecord(log.name, level, __file__, 0, "%s: %s", words, story, "_log", extra)
+        if is_traced:
+            record.exc_text = _traceback(error)  # what formatters write: not megabytes, and nothing that a file refuses
+        log.handle(record)
 
     def _shown(self, error: BaseException) -> str:
         return type(error).__name__ if self._detail == "type" else mask_text(one_line(error))
+
+
+def _traceback(error: BaseException) -> str:
+    text = storable("".join(traceback.format_exception(error)).rstrip("\n"))
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]}\n… {len(text) - LONGEST} characters …\n{text[-LONGEST // 2 :]}"
+    return mask_text(text)
 
 
 def _outcome_of(ending: Ending) -> Outcome:

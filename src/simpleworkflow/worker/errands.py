@@ -7,11 +7,13 @@ import logging
 from uuid import UUID
 
 from ..clock import monotonic
-from ..model import failure
+from ..model import failure, moves
 from ..model.moves import Ending
 from ..model.records import Lease, Run
+from ..model.states import NO_HANDLER
 from ..runtime.batch import Batcher
 from ..runtime.execute import Execution
+from ..runtime.failing import Failures
 from ..runtime.hints import Hint, Hinter
 from ..runtime.labels import about
 from ..store import Ledger
@@ -64,6 +66,14 @@ async def confirm(ledger: Ledger, holdings: Holdings, worker: str, lease: Lease)
 async def prolong(ledger: Ledger, worker: str, lease: Lease, seconds: float) -> bool:
     """Its code asks for more time; False when the lease is lost."""
     return await ledger.run(leases.heartbeat(lease.id, lease.epoch, worker, max(seconds, lease.lease_seconds)))
+
+
+def without_handler(lease: Lease, failures: Failures) -> Ending:
+    """How a run ends that was claimed here and has no code here."""
+    error, line = failure.failure(NO_HANDLER, NO_HANDLER)
+    ending = moves.fail(lease, error, line, elapsed=None)
+    failures.of_run(lease, ending, LookupError(NO_HANDLER))
+    return ending
 
 
 async def tell_news(ledger: Ledger, execution: Execution) -> None:

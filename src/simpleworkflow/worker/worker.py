@@ -21,7 +21,6 @@ from ..config import Settings
 from ..model import failure, moves
 from ..model.moves import Ending, Outcome, Pause
 from ..model.records import History, Lease, Renewal
-from ..model.states import NO_HANDLER
 from ..runtime.execute import Execution
 from ..runtime.failing import Failures
 from ..runtime.hints import Hint, Hinter
@@ -35,7 +34,7 @@ from ..runtime.threads import DaemonThreads
 from ..store import Ledger
 from ..store.operations import steps
 from .claim import Claimer
-from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news
+from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news, without_handler
 from .failover import Failover
 from .holdings import Holdings
 from .intake import Intake, Rest
@@ -220,10 +219,7 @@ class Worker:
         of its code, for that task to await."""
         workflow = self._registry.find(lease.type)
         if workflow is None or workflow.handler is None:
-            error, line = failure.failure(NO_HANDLER, NO_HANDLER)
-            ending = moves.fail(lease, error, line, elapsed=None)
-            self._services.failures.of_run(lease, ending, LookupError(NO_HANDLER))
-            self._settle(lease, ending)
+            self._settle(lease, without_handler(lease, self._services.failures))
             return None
         history = history or History({}, [])
         execution = Execution(lease, workflow, history, self._services, self._ended, self._code_over)
