@@ -143,6 +143,7 @@ CREATE TABLE workflow.workflow_run (
   CONSTRAINT workflow_run_traceparent CHECK ((length(traceparent) <= 512)),
   CONSTRAINT workflow_run_type CHECK ((((length(type) >= 1) AND (length(type) <= 200)) AND (type !~ '[^A-Za-z0-9_.-]'::text)))
 ) WITH (autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0.02, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=2000, fillfactor=60);
+CREATE INDEX workflow_run_created ON workflow.workflow_run USING btree (created_at, id) WHERE ((id >= '04000000-0000-0000-0000-000000000000'::uuid) OR ((get_byte(uuid_send(id), 6) >> 4) <> 7));
 CREATE INDEX workflow_run_deadline ON workflow.workflow_run USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow.workflow_run USING btree (idempotency_key);
 CREATE INDEX workflow_run_leased ON workflow.workflow_run USING btree (leased_by, id) WHERE (status = 'leased'::text);

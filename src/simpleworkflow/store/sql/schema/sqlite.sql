@@ -243,6 +243,8 @@ CREATE INDEX outbox_event_waiting ON outbox_event (substr(CAST(aggregate_id AS t
 
 CREATE INDEX workflow_event_run ON workflow_event (workflow_id, id);
 
+CREATE INDEX workflow_run_created ON workflow_run (created_at, id);
+
 CREATE INDEX workflow_run_deadline ON workflow_run (deadline_at)
   WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
 
@@ -592,12 +594,12 @@ FROM (
   FROM piece p WHERE p.kind IN ('step', 'child')
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
-         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         CASE WHEN p.error IS NULL THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
          json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
   FROM piece p WHERE p.kind = 'step' AND p.completed_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
-         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         CASE WHEN p.error IS NULL THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
          json_object('activity_name', p.name, 'step_id', coalesce(c.step_id, p.place_id),
                      'child_id', substr(p.place_id, instr(p.place_id, '@result ') + 8, 36),
                      'result', json(p.output), 'error', json(p.error))

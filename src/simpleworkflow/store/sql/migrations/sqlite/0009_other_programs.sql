@@ -217,12 +217,12 @@ FROM (
   FROM piece p WHERE p.kind IN ('step', 'child')
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
-         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         CASE WHEN p.error IS NULL THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
          json_object('activity_name', p.name, 'step_id', p.place_id, 'result', json(p.output), 'error', json(p.error))
   FROM piece p WHERE p.kind = 'step' AND p.completed_at IS NOT NULL
   UNION ALL
   SELECT p.run_id, coalesce(p.done_seq, p.seq), p.tie, 1,
-         CASE p.status WHEN 'succeeded' THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
+         CASE WHEN p.error IS NULL THEN 'ActivityCompleted' ELSE 'ActivityFailed' END, p.completed_at,
          json_object('activity_name', p.name, 'step_id', coalesce(c.step_id, p.place_id),
                      'child_id', substr(p.place_id, instr(p.place_id, '@result ') + 8, 36),
                      'result', json(p.output), 'error', json(p.error))
@@ -257,8 +257,12 @@ FROM (
   FROM workflow_event e WHERE e.event_type = 'cancelled'
 ) AS l;
 
+-- Newest first: the id of a child carries its parent's time, and somebody else's may tell nothing.
+CREATE INDEX workflow_run_created ON workflow_run (created_at, id);
+
 -- migrate:down
 
+DROP INDEX workflow_run_created;
 DROP VIEW workflow_history;
 CREATE VIEW workflow_history AS
 WITH head AS NOT MATERIALIZED (
