@@ -51,6 +51,7 @@ def test_no_statement_exists_on_one_database_alone_but_hints_and_the_fence_that_
         "notify",
         "record_fenced",
         "record_results",
+        "timeline",
     }
 
 

@@ -210,7 +210,7 @@ async def test_every_change_by_sql_moves_updated_at(ledger: Ledger, raw: Raw) ->
 async def test_our_renewals_are_not_taken_for_plain_sql(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     before = raw.row(lease.id)["version"]
-    await ledger.run(leases.renew([(lease.id, lease.epoch, 60.0)]))
+    await ledger.run(leases.renew([(lease.id, lease.epoch, 60.0)], "w1"))
     assert raw.row(lease.id)["version"] == before + 1
     assert raw.events(lease.id) == ["created", "leased"]
 
