@@ -49,6 +49,20 @@ class Culprit(NamedTuple):
         return other is not None and (self.lease, self.step_id, self.frame) == (other.lease, other.step_id, other.frame)
 
 
+class Ping:
+    """One question to the loop. Each is an object of its own, so that the two threads need no lock."""
+
+    __slots__ = ("answered", "asked")
+
+    def __init__(self, asked: float) -> None:
+        self.asked = asked
+        self.answered: float | None = None
+
+    def answer(self) -> None:
+        """In the loop: it turns."""
+        self.answered = monotonic()
+
+
 class StallWatch(threading.Thread):
     def __init__(self, loop: asyncio.AbstractEventLoop, worker: str) -> None:
         """Made in the loop's own thread."""
@@ -57,7 +71,8 @@ class StallWatch(threading.Thread):
         self._thread = threading.get_ident()
         self._worker = worker
         self._stopping = threading.Event()
-        self._asked: float | None = None
+        self._ping = Ping(monotonic())
+        self._ping.answer()
         self._looked = monotonic()
         self._seen: Culprit | None = None
         self._blamed: Culprit | None = None
@@ -74,27 +89,26 @@ class StallWatch(threading.Thread):
 
     def _look(self, now: float) -> None:
         was_late, self._looked = now - self._looked > LOOK_EVERY + SUSPICIOUS, now
-        asked = self._asked
-        if asked is None or was_late:
-            if asked is None:
-                self._loop.call_soon_threadsafe(self._answer)
-            self._asked, self._seen = now, None
-        elif self._blamed is None and now - asked >= LONG:
+        ping = self._ping
+        if ping.answered is not None:
+            if self._blamed is not None:
+                self._absolve(self._blamed, ping.answered - ping.asked)
+            self._ping, self._seen, self._blamed = Ping(now), None, None
+            self._loop.call_soon_threadsafe(self._ping.answer)
+        elif was_late:
+            ping.asked, self._seen = now, None
+        elif self._blamed is None and now - ping.asked >= LONG:
             culprit = self._find()
             if culprit is not None and culprit.is_still(self._seen):
-                self._blame(culprit, now - asked)
+                self._blame(culprit, now - ping.asked)
             self._seen = culprit
-        elif self._seen is None and now - asked >= SUSPICIOUS:
+        elif self._seen is None and now - ping.asked >= SUSPICIOUS:
             self._seen = self._find()
 
-    def _answer(self) -> None:
-        """In the loop: it turns."""
-        asked, self._asked = self._asked, None
-        blamed, self._blamed = self._blamed, None
-        if blamed is not None and asked is not None:
-            told = "the event loop of worker %s turns again; run %s kept it for %s"
-            length = human(round(monotonic() - asked, 1))
-            log.warning(told, self._worker, blamed.lease.id, length, extra=self._labels(blamed))
+    def _absolve(self, blamed: Culprit, length: float) -> None:
+        told = "the event loop of worker %s turns again; run %s kept it for %s"
+        words = self._worker, blamed.lease.id, human(round(length, 1))
+        log.warning(told, *words, extra=self._labels(blamed))
 
     def _blame(self, culprit: Culprit, waited: float) -> None:
         self._blamed = culprit

@@ -323,7 +323,8 @@ def expire(*, limit: int) -> Steps[list[UUID]]:
 def next_expiry() -> Steps[float]:
     """In how many seconds the next waiting run will be past its deadline, or not started in time."""
     (row,) = yield query("next_expiry")
-    return min((row[name] for name in row if row[name] is not None), default=float("inf")) / MICROSECONDS
+    known = [left for left in (row["deadline_in"], row["start_in"]) if left is not None]
+    return min(known, default=float("inf")) / MICROSECONDS
 
 
 @statements
