@@ -225,6 +225,14 @@ async def test_versions_of_the_server_are_judged_by_what_is_supported(
     assert told.level == level
 
 
+def test_standbys_that_no_commit_waits_for_are_told() -> None:
+    facts = ServerFacts("15.1", 150001, "orders", "me", False, False, True, 1_000, 2_000)
+    assert doctor_server.judge_standbys(facts) == []
+    (told,) = doctor_server.judge_standbys(facts._replace(lagging=2))
+    assert told.level is Level.NOTE
+    assert "acknowledged runs may be lost in a failover" in told.seen
+
+
 # Hints.
 
 

@@ -28,6 +28,10 @@ class Proxy:
         login = f"{self._parts.netloc.rpartition('@')[0]}@" if "@" in self._parts.netloc else ""
         return urlunsplit(self._parts._replace(netloc=f"{login}127.0.0.1:{self._port}"))
 
+    def lead_to(self, target: str) -> None:
+        """From the next connection on."""
+        self._parts = urlsplit(target)
+
     def freeze(self) -> None:
         self._flowing.clear()
 

@@ -51,8 +51,18 @@ async def durability(look: Look) -> list[Finding]:
         for one in settings
         if health.unsafe(one.name, one.value)
     ]
+    facts = await look.ask(health.server())
+    lagging = [] if facts is None else judge_standbys(facts)
     told = ", ".join(f"{one.name} {one.value}" for one in settings)
-    return found or [Finding("durability", Level.OK, told)]
+    return (found or [Finding("durability", Level.OK, told)]) + lagging
+
+
+def judge_standbys(facts: ServerFacts) -> list[Finding]:
+    if not facts.lagging:
+        return []
+    seen = f"no commit waits for the {amount(facts.lagging, 'standby')}: acknowledged runs may be lost in a failover"
+    fix = "if one of them may take over: ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)', then reload"
+    return [Finding("durability", Level.NOTE, seen, fix, subject="standby")]
 
 
 async def clock(look: Look) -> list[Finding]:

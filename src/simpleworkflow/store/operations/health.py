@@ -56,6 +56,8 @@ class ServerFacts(NamedTuple):
     xids: int
     multixacts: int
     """How many transactions ago the oldest row that was never frozen may have been written."""
+    lagging: int = 0
+    """Standbys for which no commit waits."""
 
 
 class There(NamedTuple):

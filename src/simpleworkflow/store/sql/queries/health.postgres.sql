@@ -67,7 +67,10 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        d.datname::text AS database, current_user::text AS role, pg_is_in_recovery() AS is_standby,
        current_setting('default_transaction_read_only') = 'on' AS is_read_only,
        current_setting('autovacuum') = 'on' AND current_setting('track_counts') = 'on' AS vacuums,
-       age(d.datfrozenxid)::bigint AS xids, mxid_age(d.datminmxid)::bigint AS multixacts
+       age(d.datfrozenxid)::bigint AS xids, mxid_age(d.datminmxid)::bigint AS multixacts,
+       (SELECT count(*) FROM pg_catalog.pg_stat_replication p
+        WHERE current_setting('synchronous_standby_names') = '' AND NOT EXISTS (
+          SELECT FROM pg_catalog.pg_replication_slots l WHERE l.active_pid = p.pid AND l.slot_type = 'logical')) AS lagging
 FROM pg_catalog.pg_database d WHERE d.datname = current_database()
 
 -- name: server_clock
