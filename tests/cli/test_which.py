@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner, Result
+from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.main import main
+from simpleworkflow.cli.showing import Column, table_lines
 from simpleworkflow.cli.which import run_id_of
+from simpleworkflow.store import Ledger
+from simpleworkflow.store.operations import workers
+from simpleworkflow.worker.process import host_token
 
 FIRST = "abcdef01-0000-7000-8000-000000000001"
 SECOND = "abcdef02-0000-7000-8000-000000000002"
@@ -74,3 +79,39 @@ def test_every_command_that_takes_a_run_takes_a_key(app: swf.App, url: str) -> N
     assert run("runs", "delete", "order-4711", "--yes", url=url).exit_code == 0
     gone = run("explain", "--key", "order-4711", url=url)
     assert (gone.exit_code, "no run with the key 'order-4711'" in gone.stderr) == (1, True)
+
+
+def test_a_listing_says_which_signal_a_run_waits_for(app: swf.App, url: str) -> None:
+    @app.workflow("shop.approve.v1")
+    async def approve(ctx: swf.Context) -> None:
+        await ctx.wait_for_signal("approved", timeout="7 days")
+
+    handle = app.sync.trigger(approve)
+    with app.sync.worker():
+        until(lambda: handle.get().status is swf.Status.PAUSED, "it waits")
+    (line,) = run("runs", "list", url=url).stdout.splitlines()[1:]
+    assert "  waits for signal approved until 20" in line
+    assert "due" not in line
+
+
+def test_ids_are_cut_where_types_and_notes_would_be_unreadable() -> None:
+    columns = (Column("run", enough=13), Column("type", is_flexible=True), Column("note", is_flexible=True, leaves=1))
+    rows = [[FIRST, "orders.fulfilment.v1", "waits for signal approved"]]
+    whole = table_lines(columns, rows, 64)[1].plain
+    assert whole.startswith(FIRST)
+    narrow = table_lines(columns, rows, 60)[1].plain
+    assert narrow.startswith("abcdef01-0000  orders.fulfilment.v1")
+    assert "waits for signal" in narrow
+    assert table_lines(columns, rows, None)[1].plain.split()[0] == FIRST
+
+
+async def test_a_worker_whose_process_is_gone_is_not_listed_as_alive_on_its_host(ledger: Ledger, url: str) -> None:
+    here = f"gone@{host_token()}.{2**22 + 1}.1.aa"
+    elsewhere = "far@00000000.1.1.aa"
+    for worker in (here, elsewhere):
+        await ledger.run(workers.announce(worker, worker[:4], "h", 1, [("", "z")]))
+    shown = run("workers", url=url).stdout
+    assert elsewhere in shown
+    assert here not in shown
+    (line,) = [line for line in run("workers", "--all", url=url).stdout.splitlines() if here in line]
+    assert " silent " in line

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from rich.text import Text
 
-from ..model.records import Run
-from ..model.states import Status
+from ..model.names import child_of
+from ..model.records import Run, Step
+from ..model.states import Status, StepKind
 from .showing import Column, first_line, length, print_table, safe, status_text, when
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COLUMNS = (
-    Column("run"),
+    Column("run", enough=13),
     Column("type", is_flexible=True),
     Column("status"),
     Column("created", leaves=2),
@@ -26,18 +28,26 @@ COLUMNS = (
 )
 
 
-def print_runs(runs: Iterable[Run], out: Console, now: datetime, indent: str = "") -> None:
-    print_table(COLUMNS, [_row(run, now) for run in runs], out, indent)
+def print_runs(
+    runs: Iterable[Run],
+    out: Console,
+    now: datetime,
+    indent: str = "",
+    waits: Mapping[UUID, Sequence[Step]] | None = None,
+) -> None:
+    """`waits`: what those that are paused wait for, as far as it was asked."""
+    awaited = waits or {}
+    print_table(COLUMNS, [_row(run, now, awaited.get(run.id, ())) for run in runs], out, indent)
 
 
-def _row(run: Run, now: datetime) -> list[str | Text]:
+def _row(run: Run, now: datetime, waits: Sequence[Step]) -> list[str | Text]:
     return [
         str(run.id),
         safe(run.type),
         status_text(run.status, is_held=run.is_held, is_deleted=run.deleted_at is not None),
         when(run.created_at),
         took(run, now),
-        _note(run),
+        _note(run, waits),
     ]
 
 
@@ -48,7 +58,7 @@ def took(run: Run, now: datetime) -> str:
     return length(max(0.0, ((run.finished_at or now) - run.started_at).total_seconds()))
 
 
-def _note(run: Run) -> str:
+def _note(run: Run, waits: Sequence[Step]) -> str:
     """The one thing that an operator would ask next."""
     if run.is_finished:
         return "" if run.status is Status.SUCCEEDED else first_line(run.last_error or "")
@@ -56,10 +66,23 @@ def _note(run: Run) -> str:
         return first_line(run.hold_reason or "")
     if run.status is Status.LEASED:
         return f"on {safe(run.leased_by or '')}"
+    if run.status is Status.PAUSED and (awaited := _awaited(waits)):
+        return awaited
     if run.run_at is None:
         return "waits for an event"
     tried = f"; {run.attempt + run.crashes} failed: {first_line(run.last_error or '')}" if run.last_error else ""
     return f"due {when(run.run_at)}{tried}"
+
+
+def _awaited(waits: Sequence[Step]) -> str:
+    """Somebody has to send a signal, so that goes before everything else that it waits for."""
+    for wait in waits:
+        if wait.kind is StepKind.SIGNAL:
+            until = f" until {when(wait.due_at)}" if wait.due_at else ""
+            name = wait.step_id.partition("#")[0].rpartition("/")[2]
+            return f"waits for signal {safe(name)}{until}"
+    children = sum(child_of(wait.step_id) is not None for wait in waits)
+    return "waits for a child" if children == 1 else "waits for children" if children else ""
 
 
 def run_json(run: Run) -> dict[str, Any]:

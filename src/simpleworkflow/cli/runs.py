@@ -21,6 +21,7 @@ from .watching import watch
 from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
+    from ..app import App
     from ..model.records import Run
 
 MOST = 1_000_000_000
@@ -60,12 +61,18 @@ def list_runs(url: str | None, limit: int, ids: bool, as_json: bool, before: str
         place = None if before is None else run_id_of(app, before)
         wanted = {**filters, "idempotency_key": key, "before": place, "limit": limit + 1 if limit else None}
         found = app.sync.runs(**wanted)
-        last = _print_ids(found, limit) if ids else _print_json(found, limit) if as_json else _print_list(found, limit)
+        last = (
+            _print_ids(found, limit)
+            if ids
+            else _print_json(found, limit)
+            if as_json
+            else _print_list(app, found, limit)
+        )
         if last is not None and next(found, None) is not None:
             click.echo(f"there are more; go on with --before {last}, or --limit 0 for all", err=True)
 
 
-def _print_list(found: Iterator[Run], limit: int) -> UUID | None:
+def _print_list(app: App, found: Iterator[Run], limit: int) -> UUID | None:
     from .run_rows import print_runs
     from .showing import now, screen
 
@@ -73,7 +80,7 @@ def _print_list(found: Iterator[Run], limit: int) -> UUID | None:
     if not shown:
         click.echo("no runs fit", err=True)
         return None
-    print_runs(shown, screen(), now())
+    print_runs(shown, screen(), now(), waits=app.sync.waits(run.id for run in shown if run.status is Status.PAUSED))
     return shown[-1].id
 
 

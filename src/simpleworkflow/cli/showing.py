@@ -34,6 +34,7 @@ STYLES: dict[Status, str] = {
     Status.CANCELLED: "yellow",
 }
 GAP = "  "
+READABLE = 12
 NARROWEST = 10
 """A column is not shortened below this; a terminal that is narrower still wraps the line."""
 
@@ -86,6 +87,8 @@ class Column(NamedTuple):
     """May be shortened on a terminal that is too narrow."""
     leaves: int = 0
     """When shortening is not enough, columns with a number are left out, the lowest first."""
+    enough: int = 0
+    """So many characters of it say what it means, as of an id; it is cut to them before others become unreadable."""
 
 
 def print_table(
@@ -107,11 +110,24 @@ def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]],
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     header = [Text(column.title.upper(), "bold") for column in columns]
     widths = [max(cell_len(line[i].plain) for line in [header, *cells]) for i in range(len(columns))]
-    kept = list(range(len(columns))) if width is None else _fitting(columns, widths, width)
+    kept = list(range(len(columns)))
     if width is not None:
+        cells = _with_short_ids(columns, widths, cells, width)
+        widths = [max(cell_len(line[i].plain) for line in [header, *cells]) for i in range(len(columns))]
+        kept = _fitting(columns, widths, width)
         widths = _shrunk([widths[i] for i in kept], [columns[i] for i in kept], width)
     shown = [columns[i] for i in kept]
     return [_line(shown, widths, [line[i] for i in kept]) for line in [header, *cells]]
+
+
+def _with_short_ids(
+    columns: Sequence[Column], widths: Sequence[int], cells: list[list[Text]], width: int
+) -> list[list[Text]]:
+    """Their beginnings alone where the whole ones would leave the other columns less than is readable."""
+    least = [min(widths[i], READABLE) if column.is_flexible else widths[i] for i, column in enumerate(columns)]
+    if sum(least) + len(GAP) * (len(columns) - 1) <= width:
+        return cells
+    return [[cell[: columns[i].enough] if columns[i].enough else cell for i, cell in enumerate(row)] for row in cells]
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

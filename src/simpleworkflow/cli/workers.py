@@ -1,11 +1,13 @@
 """`simpleworkflow workers`: who is alive, what they serve, how much they hold.
 
 A worker that stopped says so; one that has been silent for longer than `worker_silence` (45 s) has died, or cannot
-reach the database. Runs that a silent one still holds are taken over when their leases end.
+reach the database. On its own host it is known at once that a process is gone. Runs that a silent one still holds are
+taken over when their leases end.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ def workers(url: str | None, everyone: bool, as_json: bool) -> None:
     """List the workers that are alive."""
     with opened(url) as app:
         states = app.sync.worker_states()
+    states = [_as_this_host_knows(state) for state in states]
     shown = [state for state in states if everyone or state.is_alive]
     if as_json:
         for state in shown:
@@ -39,6 +42,14 @@ def workers(url: str | None, everyone: bool, as_json: bool) -> None:
     else:
         rest = f"; {len(states)} have stopped or fallen silent (--all)" if states else ""
         click.echo(f"no worker is alive{rest}", err=True)
+
+
+def _as_this_host_knows(state: WorkerState) -> WorkerState:
+    """One that was killed says no goodbye and counts as alive until its silence is long enough. A look from
+    its own host shows at once that the process is gone."""
+    from ..worker.process import is_dead
+
+    return replace(state, is_alive=False) if state.is_alive and is_dead(state.id) else state
 
 
 def worker_json(state: WorkerState) -> dict[str, Any]:

@@ -26,6 +26,11 @@ class Board(Looking):
         """Everything that a run has on record, in the order of recording, superseded failures included."""
         return await self._engine.run(board.steps_of(await self._meant(run_id, key)))
 
+    async def waits(self, run_ids: Iterable[RunId]) -> dict[UUID, list[Step]]:
+        """What paused runs wait for, as far as it is on record: a few open pieces of each."""
+        wanted = [run_uuid(run_id) for run_id in run_ids]
+        return await self._engine.run(board.waits_of(wanted)) if wanted else {}
+
     async def children(
         self,
         run_id: RunId | None = None,

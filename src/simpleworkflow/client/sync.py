@@ -301,6 +301,10 @@ class SyncClient(_Blocking):
         """Everything that a run has on record, in the order of recording, superseded failures included."""
         return self._block(self._client.steps(run_id, key=key))
 
+    def waits(self, run_ids: Iterable[RunId]) -> dict[UUID, list[Step]]:
+        """What paused runs wait for, as far as it is on record: a few open pieces of each."""
+        return self._block(self._client.waits(run_ids))
+
     def children(
         self, run_id: RunId | None = None, *, after: RunId | None = None, limit: int = 100, key: str | None = None
     ) -> list[Run]:

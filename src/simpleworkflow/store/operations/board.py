@@ -7,7 +7,7 @@ count that reads a whole table is `runs.count`; whoever shows it decides how oft
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from ...model.records import FeedLine, FeedPage, Pulse, Run, Step, WorkerState
 from ...model.states import EventType
 from ..protocol import Row, Steps, query, reading
 from .events import OVERLAP, event_fields
-from .explain import step_of
+from .explain import MOST_WAITS, step_of
 from .runs import run_of
 from .workers import introduction
 
@@ -43,6 +43,16 @@ def children(run_id: UUID, *, after: UUID | None, limit: int) -> Steps[list[Run]
 @reading
 def steps_of(run_id: UUID) -> Steps[list[Step]]:
     return [step_of(row) for row in (yield query("steps_of_run", run_id=run_id))]
+
+
+@reading
+def waits_of(run_ids: Sequence[UUID]) -> Steps[dict[UUID, list[Step]]]:
+    """A few open pieces of each of these runs, the oldest first."""
+    found: dict[UUID, list[Step]] = {}
+    looks = [(run_id, None) for run_id in sorted(set(run_ids))]
+    for row in (yield query("explain_waits", b=looks, most=MOST_WAITS)):
+        found.setdefault(row["run_id"], []).append(step_of(row))
+    return found
 
 
 @reading
