@@ -24,12 +24,12 @@ help: ## show this list
 .venv/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "simpleworkflow needs Python 3.11 or newer; try: make PYTHON=python3.12 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv …"
+	@echo "installing the package and all that its tests need into .venv (once; a minute or two) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
-demo: .venv/.ready ## watch orders of many steps survive two killed workers (SQLite, under a minute)
+demo: .venv/.ready ## watch orders of many steps survive two killed workers (SQLite; 15 s, and the installation the first time)
 	@$(BIN)/python -m simpleworkflow.cli.demo
 
 test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL

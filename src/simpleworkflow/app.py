@@ -94,6 +94,22 @@ class Decorator(Protocol):
 
 
 class App(Client):
+    """The workflows of a program and the database that they live in: define, start, look at and run them here.
+
+        app = swf.App()  # SIMPLEWORKFLOW_URL, or ./simpleworkflow.db
+
+        @app.workflow("orders.fulfil.v1")
+        async def fulfil(ctx: swf.Context, order: Order) -> str: ...
+
+        handle = await app.trigger(fulfil, order)  # accepted: it survives everything from here on
+        async with app.worker():  # or the command: simpleworkflow worker MODULE:app
+            print(await handle.result())
+
+    url: a SQLite file or postgresql://user@host/database. schema: the schema of its tables on PostgreSQL ("workflow").
+    settings: numbers that operators turn. clock: for tests. keep: how long workers keep finished runs.
+    Nothing is opened before the first call. `app.sync` has the same calls, blocking.
+    """
+
     def __init__(
         self,
         url: str | None = None,

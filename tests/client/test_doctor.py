@@ -69,6 +69,14 @@ def test_an_examination_changes_nothing(app: swf.App, raw: Raw) -> None:
     assert raw.everything() == before
 
 
+def test_the_page_shows_the_numbers_of_this_version(app: swf.App, backend: str) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "doctor.md").read_text()
+    found = app.sync.doctor()
+    assert f"✓ migrations          {named(found, 'migrations')[0].seen}\n" in page
+    if backend == "postgres":
+        assert f"✓ tables              {named(found, 'tables')[0].seen}\n" in page
+
+
 # Not to be reached.
 
 

@@ -136,10 +136,21 @@ class Thumbnail(swf.WorkflowExecutor):
 
 
 async def others(app: swf.App) -> None:
+    handle = app.handle(uuid4(), pay)
+    assert_type(await app.read(handle.id, "progress", Receipt), Receipt | None)
+    assert_type(await app.read(handle.id, "progress"), Any)
+    assert_type(await app.read("progress", Receipt, key="order-4711"), Receipt | None)
+    assert_type(await handle.read("progress", int), int | None)
+    assert_type(await handle.read("progress", list[int] | None), Any)
     store = await pgqrs.open_store("x.db")
     assert_type(await pgqrs.workflow("zip_files").trigger({}).execute(store), str)
     async with swf.testing.env(app) as env:
         assert_type(env.now, datetime)
+
+
+def others_blocking(app: swf.App) -> None:
+    assert_type(app.sync.read(uuid4(), "progress", Receipt), Receipt | None)
+    assert_type(app.sync.handle(uuid4()).read("progress", str), str | None)
 
 
 def seed() -> None:

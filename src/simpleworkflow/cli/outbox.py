@@ -40,7 +40,7 @@ outbox.add_command(dispatch)
 @url_option
 @json_option
 def status(url: str | None, as_json: bool) -> None:
-    """Say how much waits, how late it is, what is dead, and who serves which lanes."""
+    """Show how many events wait, how late they are, which are dead, and who serves which lanes."""
     with opened(url) as app:
         found = app.sync.outbox_status()
     if as_json:

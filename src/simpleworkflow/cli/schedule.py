@@ -46,7 +46,7 @@ def refusing() -> Iterator[None]:
 @click.argument("cron", required=False)
 @click.option("--every", callback=check_duration, help="An interval instead of CRON, such as 15m.")
 @click.option("--tz", default="UTC", show_default=True, help="The zone whose clocks CRON means: Europe/Berlin.")
-@click.option("--payload", metavar="JSON|-|@FILE", help="The input of every run; nothing is null.")
+@click.option("--payload", metavar="JSON|-|@FILE", help="The input of every run; omitted means null.")
 @click.option(
     "--overlap",
     type=click.Choice(["allow", "skip", "cancel"]),

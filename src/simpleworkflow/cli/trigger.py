@@ -57,7 +57,7 @@ def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None
 def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json: bool, **options: Any) -> None:
     """Start a run of TYPE.
 
-    PAYLOAD is JSON, - for standard input, or @FILE; nothing is null.
+    PAYLOAD is JSON, - for standard input, or @FILE; omitted means null.
     """
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("give --delay or --at, not both")

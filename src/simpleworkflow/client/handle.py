@@ -6,7 +6,7 @@ A key is looked up when the handle is first used. From then on the handle means 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from ..model.duration import Duration
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 O = TypeVar("O")  # noqa: E741 - output
+T = TypeVar("T")
 _ENDED = {Status.FAILED: RunFailed, Status.CANCELLED: RunCancelled, Status.TIMED_OUT: RunTimedOut}
 
 
@@ -86,6 +87,12 @@ class RunHandle(Generic[O]):
     async def history(self) -> list[Happening]:
         """Everything that happened to it, in order."""
         return await self._client.history(await self._which())
+
+    @overload
+    async def read(self, name: str, as_type: type[T]) -> T | None: ...
+
+    @overload
+    async def read(self, name: str, as_type: Any = Any) -> Any: ...
 
     async def read(self, name: str, as_type: Any = Any) -> Any:
         """The newest value it has published under that name; None when it has not yet."""

@@ -122,10 +122,19 @@ class Looking(Addressing):
         return found
 
     @overload
+    async def read(self, run_id: RunId | None, name: str, as_type: type[T], *, key: str | None = None) -> T | None: ...
+
+    @overload
     async def read(self, run_id: RunId | None, name: str, as_type: Any = Any, *, key: str | None = None) -> Any: ...
 
     @overload
+    async def read(self, name: str, as_type: type[T], /, *, key: str) -> T | None: ...
+
+    @overload
     async def read(self, name: str, as_type: Any = Any, /, *, key: str) -> Any: ...
+
+    @overload
+    async def read(self, *, name: str, as_type: type[T], key: str) -> T | None: ...
 
     @overload
     async def read(self, *, name: str, as_type: Any = Any, key: str) -> Any: ...

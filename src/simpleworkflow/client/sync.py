@@ -111,6 +111,12 @@ class SyncRunHandle(_Blocking, Generic[O]):
         """Everything that happened to it, in order."""
         return self._block(self._handle.history())
 
+    @overload
+    def read(self, name: str, as_type: type[T]) -> T | None: ...
+
+    @overload
+    def read(self, name: str, as_type: Any = Any) -> Any: ...
+
     def read(self, name: str, as_type: Any = Any) -> Any:
         """The newest value it has published under that name; None when it has not yet."""
         return self._block(self._handle.read(name, as_type))
@@ -253,10 +259,19 @@ class SyncClient(_Blocking):
         return self._block(self._client.history(run_id, after=after, key=key))
 
     @overload
+    def read(self, run_id: RunId | None, name: str, as_type: type[T], *, key: str | None = None) -> T | None: ...
+
+    @overload
     def read(self, run_id: RunId | None, name: str, as_type: Any = Any, *, key: str | None = None) -> Any: ...
 
     @overload
+    def read(self, name: str, as_type: type[T], /, *, key: str) -> T | None: ...
+
+    @overload
     def read(self, name: str, as_type: Any = Any, /, *, key: str) -> Any: ...
+
+    @overload
+    def read(self, *, name: str, as_type: type[T], key: str) -> T | None: ...
 
     @overload
     def read(self, *, name: str, as_type: Any = Any, key: str) -> Any: ...
