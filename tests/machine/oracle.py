@@ -228,6 +228,10 @@ class Oracle:
     def is_no_worker(self) -> bool:
         return self.is_claimable() and not self.servers()
 
+    def is_claim_fails(self) -> bool:
+        """Values for which a claim would be refused do not get into these tables."""
+        return False
+
     def is_suspect(self) -> bool:
         return self.is_claimable() and bool(self.servers()) and self.row["crashes"] > 0
 
