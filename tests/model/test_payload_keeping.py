@@ -229,5 +229,5 @@ def test_plain_json_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_again(value: object) -> None:
         raise AssertionError("a second look at plain JSON")
 
-    monkeypatch.setattr(keeper, "_look", not_again)
+    monkeypatch.setattr(keeper, "look", not_again)
     assert keeper.write({"a": [1, "x", None]}, limit=100, what="output") == '{"a":[1,"x",null]}'

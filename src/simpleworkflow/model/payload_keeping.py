@@ -52,17 +52,17 @@ class Keeper:
         if value is None:
             return "null"  # what most steps and many runs return
         if self._is_untyped:
-            return written(Exact(limit), value, what, advise=self._advise)
-        return written(Walk(limit), value, what, self._look, self._advise)
+            return written(Exact(limit), value, what, self)
+        return written(Walk(limit), value, what, self)
 
-    def _look(self, value: object) -> None:
+    def look(self, value: object) -> None:
         """Only at what is not plain JSON; so the annotation is taken apart when the first such value comes."""
         if not self._is_ready:
             self._check, self._is_ready = _check_of(self._as_type), True
         if self._check is not None:
             self._check(value)
 
-    def _advise(self, value: object) -> str:
+    def advise(self, value: object) -> str:
         if isinstance(self._as_type, Unresolved):
             return (
                 f"its annotation cannot be resolved ({self._as_type.reason}): "

@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -36,21 +36,24 @@ def encode(value: object, *, limit: int = MAX_BYTES, what: str = "payload") -> s
     return written(Walk(limit), value, what)
 
 
-def written(
-    walk: Walk,
-    value: object,
-    what: str,
-    check: Callable[[object], None] | None = None,
-    advise: Callable[[object], str] | None = None,
-) -> str:
-    """What `walk` makes of a value. `check` looks again at a value that is not plain JSON; `advise` says what to do
-    about a part that would come back as something else."""
+class Judge(Protocol):
+    """Knows as what a value will be read."""
+
+    def look(self, value: object) -> None:
+        """At a value that is not plain JSON; Lost when a part of it would come back as something else."""
+
+    def advise(self, value: object) -> str:
+        """What to do about it."""
+
+
+def written(walk: Walk, value: object, what: str, judge: Judge | None = None) -> str:
+    """What `walk` makes of a value."""
     try:
         data = _ENCODER.encode(walk.any(value, 1))
-        if walk.met and check is not None:
-            check(value)
+        if walk.met and judge is not None:
+            judge.look(value)
     except Lost as lost:
-        remedy = lost.remedy if lost.remedy is not None or advise is None else advise(value)
+        remedy = lost.remedy if lost.remedy is not None or judge is None else judge.advise(value)
         raise PayloadError(f"{what} would not come back as it is: at {lost.path()}: {lost.reason}; {remedy}") from None
     except Refused as refused:
         raise PayloadError(f"{what} cannot be stored as JSON: at {refused.path()}: {refused.reason}") from None
