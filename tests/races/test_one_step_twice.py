@@ -46,7 +46,7 @@ async def race(ring: Ring, size: int, tally: Tally) -> None:
     stale = await ring.claim_all(ring.ours, type, size, worker=frozen)
     stages, writes = Stages(ring, "sweep", "claim", "history", "record", "rest"), Writes()
     heir = take_over(ring, stages, type, frozen, size, writes)
-    await stages.race(heir, *(partial(write_late, ring, lease, writes) for lease in stale))
+    await stages.race(heir, *(partial(write_late, ring, lease, writes, frozen) for lease in stale))
     checkpoints = ring.rows("step", "run_id", ids)
     assert len(checkpoints) == len(ids), "one checkpoint each"
     for row in checkpoints:
@@ -62,9 +62,9 @@ async def race(ring: Ring, size: int, tally: Tally) -> None:
     assert set(ring.statuses(ids).values()) == {"succeeded"}
 
 
-async def write_late(ring: Ring, lease: Lease, writes: Writes) -> None:
+async def write_late(ring: Ring, lease: Lease, writes: Writes, frozen: str) -> None:
     began = next(writes.tick)
-    (writes.outcomes[lease.id],) = await flush(ring.theirs, record(lease, STEP, output="1"))
+    (writes.outcomes[lease.id],) = await flush(ring.theirs, record(lease, STEP, output="1"), worker=frozen)
     writes.old[lease.id] = began, next(writes.tick)
 
 
@@ -84,11 +84,11 @@ async def take_over(ring: Ring, stages: Stages, type: str, frozen: str, size: in
     await stages.begin("record")
     if open_ones:
         began = next(writes.tick)
-        answers = await flush(ring.ours, *(record(lease, STEP, output="2") for lease in open_ones))
+        answers = await flush(ring.ours, *(record(lease, STEP, output="2") for lease in open_ones), worker="heir")
         writes.new |= {lease.id: (began, next(writes.tick)) for lease in open_ones}
         assert set(answers) == {Outcome.DONE}
     await stages.begin("rest")
-    assert set(await flush(ring.ours, *map(succeeded, mine))) == {Outcome.DONE}
+    assert set(await flush(ring.ours, *map(succeeded, mine), worker="heir")) == {Outcome.DONE}
 
 
 @pytest.mark.parametrize("iterations", [300, pytest.param(5_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])

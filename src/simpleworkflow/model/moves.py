@@ -14,7 +14,7 @@ The invariants, which tests check after every operation and the tables keep by C
   1. finished_at is set exactly in terminal states.
   2. lease_until and leased_by are set exactly while leased.
   3. lease_epoch never decreases; each claim adds one.
-  4. A move that needs a lease lands only with the epoch of the current lease, proved under the row lock.
+  4. A move that needs a lease lands only with the epoch and the worker of the current lease, proved under the row lock.
   5. The events of a run, read in order, are a path through this table.
 
 exhaust, set_aside and hold_spent leave a `held` event too: the run is pending and held at once.
