@@ -14,7 +14,7 @@ from uuid import UUID
 import click
 
 from ..model.duration import seconds
-from ..model.errors import InvalidDuration, ResultTimeout
+from ..model.errors import InvalidDuration, ResultTimeout, StoreError
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
 from .common import NOT_DONE, check_duration, check_seconds, fail, json_option, say_json, url_option
@@ -22,6 +22,7 @@ from .opened import opened
 from .reading import ExactInstant, check_name, check_one_key, now, read_payload
 
 if TYPE_CHECKING:
+    from ..app import App
     from ..model.records import Run
 
 
@@ -66,6 +67,7 @@ def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json
     value = read_payload(payload)
     with opened(url) as app:
         handle = app.sync.trigger(type, value, **given)
+        _warn_of_typo(app, type)
         if not (wait or patience is not None):
             try:
                 _tell_id(handle.id, handle.is_new, as_json)
@@ -114,6 +116,22 @@ def _start_within(start_by: str | datetime | None, delay: str | None, at: dateti
     if start_by <= due:
         raise click.UsageError(f"--start-by {start_by.isoformat()} is not after the run is due")
     return start_by - due
+
+
+def _warn_of_typo(app: App, type: str) -> None:
+    """It is no refusal: its workers may come later."""
+    from ..client.asking import similar_name
+    from ..store.operations.workers import known_names
+
+    async def asked() -> list[str]:
+        return await app.perform(known_names())
+
+    try:
+        known = app._engine.block(asked())
+    except StoreError:
+        return  # the run is there, whatever becomes of this question
+    if type not in known and (meant := similar_name(type, known)) is not None:
+        click.echo(f"warning: nobody has ever served {type}; did you mean {meant!r}?", err=True)
 
 
 def _tell_id(run_id: UUID, is_new: bool | None, as_json: bool) -> None:

@@ -46,6 +46,8 @@ class Base:
         self._parsed = parse_url(self._url, schema=schema)
         self._clock = clock
         self._running: Engine | None = None
+        self._looked_up: set[str] = set()
+        """Types that were triggered by name and have been looked at."""
         self.settings = settings or Settings()
 
     @property

@@ -7,22 +7,27 @@ once, however often the code runs (inside.py).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, Unpack, overload
 
 from ..model.duration import Duration
-from ..model.errors import InvalidInput, SimpleWorkflowError
+from ..model.errors import InvalidInput, SimpleWorkflowError, StoreError
 from ..model.records import Created, NewRun
 from ..runtime import tracing
 from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
+from ..store.operations import workers
 from .addressing import check_address
-from .asking import check_served
+from .asking import check_served, similar_name
 from .borrowing import create_on
 from .handle import RunHandle
 from .inside import remember_created, start_children, workflow_here
 from .request import RunId, TriggerOptions, check_options, new_run, target_of
 from .schedules import Schedules
+
+log = logging.getLogger("simpleworkflow.client")
 
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
@@ -48,7 +53,21 @@ class Client(Schedules):
         target = target_of(workflow, self._registry)
         new = new_run(target, input, options, limit=self.settings.max_payload)
         (created,) = await self._accept([new], options)
+        if isinstance(workflow, str) and workflow not in self._looked_up and options.get("connection") is None:
+            await self._look_at_name(workflow)
         return RunHandle(self, created.id, target.output_type, is_new=created.is_new)
+
+    async def _look_at_name(self, name: str) -> None:
+        """A name that nobody knows, and that is much like one of ours, is most likely mistyped. Asked once per name."""
+        self._looked_up.add(name)
+        held = [one.name for one in self._definitions()]
+        meant = None if name in held else similar_name(name, held)
+        if meant is None or workflow_here(self._home) is not None:
+            return
+        with suppress(StoreError):  # the run is there, whatever becomes of this question
+            if await self._engine.run(workers.definitions([name])):
+                return
+            log.warning("nobody has ever served %s, which was triggered: did you mean %r?", name, meant)
 
     @overload
     async def trigger_many(

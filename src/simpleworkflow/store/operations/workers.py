@@ -38,6 +38,11 @@ def enable(name: str, is_enabled: bool, known: Sequence[Definition] = ()) -> Ste
 
 
 @reading
+def known_names(*, limit: int = 10_000) -> Steps[list[str]]:
+    return [row["workflow_name"] for row in (yield query("definition_names", limit=limit))]
+
+
+@reading
 def definitions(names: Sequence[str]) -> Steps[list[Definition]]:
     rows = yield query("get_definitions", d=[(name,) for name in names])
     return [

@@ -61,3 +61,8 @@ ORDER BY w.started_at
 -- Rows of workers that have been silent for days say nothing any more.
 -- param: silence bigint
 DELETE FROM workflow.workflow_worker WHERE seen_at < :now - us(:silence)
+
+-- name: definition_names
+-- What anybody has served or defined; for a look at a name that may be mistyped.
+-- param: limit integer
+SELECT g.workflow_name FROM workflow.workflow_registry g ORDER BY g.workflow_name LIMIT :limit
