@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,8 +97,8 @@ def reported(project: Path, *arguments: str, **more: str) -> str:
 
 
 def part(output: str, test: str) -> str:
-    """What the report says of one test."""
-    return output.split(f" {test} ___")[1].split("\n____")[0].split("\n====")[0]
+    """What the report says of one test, without what it logged."""
+    return re.split(r"\n(?:____|====|-+ Captured)", output.split(f" {test} ___")[1])[0]
 
 
 def test_a_test_that_forgets_its_environment_does_not_reach_the_real_database(project: Path) -> None:
