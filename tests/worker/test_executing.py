@@ -148,7 +148,7 @@ async def test_a_hostile_exception_is_recorded_and_harms_nobody(app: swf.App, er
 async def test_a_payload_that_does_not_fit_fails_for_good_without_running(app: swf.App) -> None:
     seen: list[int] = []
 
-    @app.workflow("t.typed.v1", retry=SOON)
+    @app.workflow("t.typed.v1", retry=SOON, on_misfit="fail")
     async def typed(ctx: swf.Context, number: int) -> None:
         seen.append(number)
 
