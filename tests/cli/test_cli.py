@@ -232,7 +232,7 @@ def test_an_error_inside_the_operators_own_module_keeps_its_traceback(folder: Pa
         (["worker"], "Missing argument 'MODULE:APP'"),
         (["migrate", "status", "--url", "redis://h"], "redis:// is not a database that simpleworkflow knows"),
         (["migrate", "down", "--count", "0"], "0 is not in the range"),
-        (["dance"], "No such command 'dance'"),
+        (["dance"], "there is no command 'dance'"),
     ],
 )
 def test_a_command_called_wrongly_exits_with_2(folder: Path, arguments: list[str], sentence: str) -> None:
