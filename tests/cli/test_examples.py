@@ -17,7 +17,7 @@ from simpleworkflow.model.states import Status
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(program: str, *arguments: str, url: str, cwd: Path) -> str:
+def run(program: str, *arguments: str, url: str, cwd: Path, fails_with: str = "") -> str:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / program), *arguments],
         capture_output=True,
@@ -28,7 +28,10 @@ def run(program: str, *arguments: str, url: str, cwd: Path) -> str:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    if fails_with:
+        assert done.stderr.splitlines()[-1].endswith(fails_with)  # a run that ends failed is an error in the log
+    else:
+        assert done.stderr == ""
     return done.stdout
 
 
@@ -159,7 +162,9 @@ def test_reports_go_and_the_invoice_stays(url: str, tmp_path: Path) -> None:
 
 
 def test_events_of_two_orders_arrive_in_order(url: str, tmp_path: Path) -> None:
-    assert run("outbox.py", url=url, cwd=tmp_path).splitlines() == [
+    assert run(
+        "outbox.py", url=url, cwd=tmp_path, fails_with="PermanentError: there is nothing to order"
+    ).splitlines() == [
         *("1 order.placed", "2 order.shipped", "3 simpleworkflow.run.succeeded"),
         *("1 order.placed", "2 simpleworkflow.run.failed"),
     ]

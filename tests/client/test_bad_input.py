@@ -342,7 +342,7 @@ async def test_a_result_that_is_not_json_fails_the_run_after_one_execution(app: 
 async def test_a_payload_that_does_not_fit_the_handler_fails_the_run_after_one_claim(app: swf.App) -> None:
     """As a bare INSERT, or a producer of an older version, may leave it."""
 
-    @app.workflow("a.typed.v1", retry=swf.Retry(max_attempts=5, base=0))
+    @app.workflow("a.typed.v1", retry=swf.Retry(max_attempts=5, base=0), on_misfit="fail")
     async def typed(ctx: swf.Context, order: Order) -> None:
         pytest.fail("never called")
 

@@ -14,7 +14,6 @@ from support.ledger import Raw
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.compat import pgqrs
 from simpleworkflow.compat.pgqrs import (
     Pause,
     RunStatus,
@@ -281,10 +280,3 @@ async def test_a_store_opens_by_itself_and_is_made_once_per_database(url: str) -
 def test_a_pause_that_checks_without_rest_is_refused() -> None:
     with pytest.raises(swf.InvalidDuration, match="too often"):
         Pause(check_every=0)
-
-
-def test_pgqrss_names_are_at_the_top_level_but_not_in_the_tutorials_face() -> None:
-    names = {"workflow", "consumer", "open_store", "poll_all", "Store", "Consumer", "Pause", "TransientError"}
-    for name in names:
-        assert getattr(swf, name) is getattr(pgqrs, name)
-    assert not names & set(swf.__all__)

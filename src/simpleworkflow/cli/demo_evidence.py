@@ -24,7 +24,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..clock import SystemClock, to_micros
-from ..model.names import RESULT
 from ..model.records import Event, Happening, Signal
 from ..model.states import EventType
 from ..runtime.step import step_info
@@ -110,8 +109,8 @@ class Story:
     @property
     def done(self) -> dict[str, int]:
         """The steps on record as done, and when."""
-        lines = [(line.details["step_id"], line) for line in self.history if line.type == "ActivityCompleted"]
-        return {step_id: to_micros(line.at) for step_id, line in lines if not step_id.startswith(RESULT)}
+        lines = [line for line in self.history if line.type == "ActivityCompleted" and "child_id" not in line.details]
+        return {line.details["step_id"]: to_micros(line.at) for line in lines}
 
 
 @dataclass(frozen=True)
