@@ -15,7 +15,7 @@ endef
 $(foreach name,$(DB_VARIABLES),$(eval $(call handed_on,$(name))))
 MIGRATE := $(BIN)/python tools/with_database.py migrate
 
-.PHONY: help demo test check fast commands crash bench bench-quick clean gen build
+.PHONY: help demo test check fast commands crash bench bench-quick bench-before clean gen build
 .PHONY: migrate-up migrate-down migrate-status migrate-reset migrate-create
 
 help: ## show this list
@@ -36,7 +36,7 @@ test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -m "not slow" -n 4 --dist loadgroup
 
 # The drivers run in the peers' environments, whose packages are not here.
-CHECKED_BENCH = bench/*.py bench/measures bench/peers/driving.py bench/peers/sitting.py bench/peers/venvs.py
+CHECKED_BENCH = bench/*.py bench/measures $(addprefix bench/peers/,driving.py older.py sitting.py venvs.py)
 
 check: .venv/.ready ## style, types and the arrows between rooms
 	$(BIN)/ruff check .
@@ -65,6 +65,10 @@ bench: .venv/.bench ## ours and the peers side by side, under 40 minutes; table,
 
 bench-quick: .venv/.bench ## the same in under five minutes, to see that it works; its figures say little
 	$(BIN)/python bench --quick
+
+bench-before: export BENCH_BASE := $(value BASE)
+bench-before: .venv/.ready ## this tree against an older commit of ours, ten minutes: make bench-before BASE=v0.1.0 [ROUNDS=9] [QUICK=1]
+	@$(BIN)/python bench --before="$$BENCH_BASE" $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 migrate-up: .venv/.ready ## apply every migration that is missing
 	@$(MIGRATE) up

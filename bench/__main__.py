@@ -1,4 +1,5 @@
-"""`python bench [--quick] [--only NAME …] [--output FOLDER]`: takes the measures, one after the other, and reports.
+"""`python bench [--quick] [--only NAME …] [--output FOLDER] [--before [COMMIT] [--rounds N]]`: takes the measures, one
+after the other, and reports. With `--before` they are those of this working tree against an older commit of ours.
 
 One durable server for the whole run, the measures in a fixed order, nothing beside them: two at a time would measure
 each other. A measure that raises is reported as failed, with its reason; the others go on, and the exit code is 1 at
@@ -24,7 +25,9 @@ import plot
 import report
 from ground import RESULTS, Ground, NoGround, code, ground
 from judging import Finding
-from peers import driving
+from measures import before
+from peers import driving, older
+from peers.venvs import CannotInstall, cache_folder
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -95,47 +98,74 @@ def _clock(console: Console, what: str) -> Iterator[None]:
         yield
 
 
-def begin(ground: Ground, folder: Path, *, keep: bool) -> report.Story:
+def begin(ground: Ground, folder: Path, *, keep: bool, other: older.Older | None = None) -> report.Story:
     """A story of this machine: the one that is there, where it may be added to, or a new one."""
-    about, there = ground.about(), report.place(folder, ground.quick, "json")
+    story = report.Story(ground.about() | (other.about if other else {}), ground.quick)
+    there = story.place(folder, "json")
     if keep and there.exists():
-        before = report.Story.read(there)
-        if before.is_of(about):
-            before.about = about
-            return before
+        kept = report.Story.read(there)
+        if kept.is_of(story.about):
+            kept.about = story.about
+            return kept
         print("the results that are there are of another machine or other settings; starting anew", file=sys.stderr)
-    return report.Story(about, ground.quick)
+    return story
 
 
 def tell(story: report.Story, folder: Path) -> None:
-    """To the screen, and the picture."""
+    """To the screen, and the picture; ratios that are all near 1 need none."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PAPER)
     console.print(report.table(story))
+    if story.against:
+        console.print(f"written to {story.place(folder, 'json')} and {story.place(folder, 'md').name}", soft_wrap=True)
+        return
     console.print(plot.terminal(story), no_wrap=True, overflow="ignore", crop=False)
-    told = plot.png(story, report.place(folder, story.quick, "png"))
+    told = plot.png(story, story.place(folder, "png"))
     console.print(f"written to {folder}" if told is None else f"written to {folder}; {told}", soft_wrap=True)
 
 
-def main(words: Sequence[str] | None = None, *, find: Find = found_by_name, open_ground: Open = ground) -> int:
+def choices(words: Sequence[str] | None) -> argparse.Namespace:
+    """What was asked for: `names` are the measures, `commit` the older commit of ours, if one was asked for."""
     parser = argparse.ArgumentParser(prog="python bench", description="Ours and the peers on one durable server.")
     parser.add_argument("--quick", action="store_true", help="the short form of every measure, under five minutes")
     parser.add_argument("--only", nargs="+", choices=ORDER, metavar="NAME", help=f"some of: {', '.join(ORDER)}")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="where the results go")
+    told = "not the peers: this working tree against an older commit of ours (the newest tag)"
+    parser.add_argument("--before", nargs="?", const="", metavar="COMMIT", help=told)
+    told = f"with --before: how often both run ({before.ROUNDS}, with --quick {before.QUICK_ROUNDS})"
+    parser.add_argument("--rounds", type=int, metavar="N", help=told)
     options = parser.parse_args(words)
-    names = [name for name in ORDER if options.only is None or name in options.only]
-    interrupted = False
+    possible = ORDER if options.before is None else before.NAMES
+    options.names = [name for name in possible if options.only is None or name in options.only]
+    if not options.names:
+        parser.error(f"--before has these measures: {', '.join(possible)}")
+    if options.rounds is not None and (options.before is None or options.rounds < 1):
+        parser.error("--rounds is a number above zero, and goes with --before")
+    options.rounds = options.rounds or (before.QUICK_ROUNDS if options.quick else before.ROUNDS)
     try:
+        options.commit = None if options.before is None else older.commit_of(options.before)
         options.output.mkdir(parents=True, exist_ok=True)
+    except older.NoSuchCommit as error:
+        parser.error(str(error))
     except OSError as error:
         parser.error(f"nothing can be written to {options.output}: {error}")
+    return options
+
+
+def main(words: Sequence[str] | None = None, *, find: Find | None = None, open_ground: Open = ground) -> int:
+    options = choices(words)
+    interrupted, other = False, None
+    find = find or (found_by_name if options.commit is None else before.finder(options.rounds))
     try:
+        if options.commit is not None:
+            print(f"an environment for {options.commit[:10]} …", file=sys.stderr)
+            other = older.make(options.commit, cache_folder())
         with open_ground(quick=options.quick) as opened:
-            story = begin(opened, options.output, keep=options.only is not None)
+            story = begin(opened, options.output, keep=options.only is not None, other=other)
             try:
-                take_all(names, story, opened, find, options.output)
+                take_all(options.names, story, opened, find, options.output)
             except KeyboardInterrupt:
                 interrupted = True
-    except NoGround as error:
+    except (NoGround, CannotInstall) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before the first measure
@@ -143,7 +173,7 @@ def main(words: Sequence[str] | None = None, *, find: Find = found_by_name, open
     tell(story, options.output)
     if interrupted:
         return INTERRUPTED
-    return 1 if any(taken.name in names for taken in story.failures) else 0
+    return 1 if any(taken.name in options.names for taken in story.failures) else 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from rich.text import Text
 
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "reported": "cyan"}
 HEAD = ("measure", "ours", "theirs", "ratio", "bar", "verdict")
+HEAD_AGAINST = ("measure", "now", "before", "ratio", "bar", "verdict")
+"""Where the other side is an older commit of ours."""
 CHANGING = "fsync_per_second"
 """The one entry about the machine that differs from run to run on the same machine."""
 
@@ -130,6 +132,8 @@ class Story:
         """Under the table: what it would hide."""
         codes = self._codes
         apart = [f"{', '.join(names)}: code {code or '?'}" for code, names in codes.items() if len(codes) > 1]
+        own = self.about.get("driver_of_before") == "its own"
+        apart += ["the older commit ran the driver of its own time"] if own else []
         return apart + [f"`{taken.name}` {remark}" for taken in self.measures for remark in taken.remarks]
 
     @property
@@ -145,8 +149,24 @@ class Story:
         when = max((taken.when[:10] for taken in self.measures), default="")
         server = f"PostgreSQL {str(self.about.get('postgres', '?')).partition(' ')[0]}"
         code = f"code {''.join(self._codes)}" if len(self._codes) == 1 and "" not in self._codes else ""
-        parts = [f"{self.about.get('cores', '?')} cores", server, f"Python {self.about.get('python', '?')}", when, code]
+        against = f"against {self.against}" if self.against else ""
+        machine = [f"{self.about.get('cores', '?')} cores", server, f"Python {self.about.get('python', '?')}"]
+        parts = [*machine, when, code, against]
         return " · ".join([*filter(None, parts), *(["quick"] if self.quick else [])])
+
+    @property
+    def against(self) -> str:
+        """The older commit of ours that is compared with, where it is not the peers."""
+        return str(self.about.get("against", ""))
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        return HEAD_AGAINST if self.against else HEAD
+
+    def place(self, folder: Path, suffix: str) -> Path:
+        """Its file. A quick run leaves the results of a long one alone, and this comparison those of the other."""
+        long, quick = ("before", "before-quick") if self.against else ("bench", "quick")
+        return folder / f"{quick if self.quick else long}.{suffix}"
 
     def add(self, taken: Taken, order: Iterable[str]) -> None:
         """A measure taken again replaces what it said before."""
@@ -182,7 +202,7 @@ def figure(value: float) -> str:
 
 def markdown(story: Story) -> str:
     """The table for the README."""
-    rows = [HEAD, ("---", "---:", "---:", "---:", "---", "---"), *(line.cells for line in story.lines)]
+    rows = [story.head, ("---", "---:", "---:", "---:", "---", "---"), *(line.cells for line in story.lines)]
     text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
     remarks = "".join(f"\n* {remark}" for remark in story.remarks)
     return f"{story.heading}\n\n{text}\n" + (f"{remarks}\n" if remarks else "")
@@ -191,8 +211,8 @@ def markdown(story: Story) -> str:
 def table(story: Story) -> Table:
     """The same for a terminal, one section per measure."""
     found = Table(title=story.heading, title_justify="left")
-    for name in HEAD:
-        found.add_column(name, justify="right" if name in {"ours", "theirs", "ratio"} else "left")
+    for nth, name in enumerate(story.head):
+        found.add_column(name, justify="right" if nth in range(1, 4) else "left")
     for taken in story.measures:
         for line in taken.lines:
             *cells, verdict = line.cells
@@ -208,12 +228,8 @@ def table(story: Story) -> Table:
 def write(story: Story, folder: Path) -> None:
     """JSON and Markdown; the picture is plot.py's."""
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(place(folder, story.quick, "json"), story.as_json())
-    _replace(place(folder, story.quick, "md"), markdown(story))
-
-
-def place(folder: Path, quick: bool, suffix: str) -> Path:
-    return folder / f"{'quick' if quick else 'bench'}.{suffix}"
+    _replace(story.place(folder, "json"), story.as_json())
+    _replace(story.place(folder, "md"), markdown(story))
 
 
 def _replace(target: Path, text: str) -> None:

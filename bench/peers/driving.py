@@ -37,10 +37,17 @@ OURS_AWAKE = "ours_awake"
 """Ours with a worker that asks as often as AWAKE_SECONDS says instead of resting until it is told."""
 AWAKE_SECONDS = 0.005
 _OURS = (OURS, OURS_SQLITE, OURS_AWAKE)
+BEFORE, BEFORE_SQLITE = "before", "before_sqlite"
+"""An older commit of ours, whose environment must be there before it is asked to take part (older.py)."""
+_OLDER = (BEFORE, BEFORE_SQLITE)
+older_command: list[str] = []
+"""Its interpreter, and the driver that it can run."""
 
 TRIGGERED = {
     OURS: "SELECT count(*) FROM workflow.workflow_run",
     OURS_SQLITE: "SELECT count(*) FROM workflow_run",
+    BEFORE: "SELECT count(*) FROM workflow.workflow_run",
+    BEFORE_SQLITE: "SELECT count(*) FROM workflow_run",
     "pgqueuer": "SELECT count(*) FROM pgqueuer",
     "procrastinate": "SELECT count(*) FROM procrastinate_jobs",
     "absurd": "SELECT count(*) FROM absurd.t_bench",
@@ -54,6 +61,8 @@ TRIGGERED = {
 STEPPED = {
     OURS: "SELECT count(*) FROM workflow.workflow_step",
     OURS_SQLITE: "SELECT count(*) FROM workflow_step",
+    BEFORE: "SELECT count(*) FROM workflow.workflow_step",
+    BEFORE_SQLITE: "SELECT count(*) FROM workflow_step",
     "absurd": "SELECT count(*) FROM absurd.c_bench",
     "dbos": "SELECT count(*) FROM dbos.operation_outputs",
     DBOS_SQLITE: "SELECT count(*) FROM operation_outputs",
@@ -182,7 +191,7 @@ def is_present(who: str) -> bool:
 
 
 def install(who: str) -> None:
-    if who in _OURS:
+    if who in _OURS or who in _OLDER:
         return
     try:
         make(who, cache_folder())
@@ -192,13 +201,13 @@ def install(who: str) -> None:
 
 @contextlib.contextmanager
 def database_of(ground: Ground, who: str) -> Iterator[str]:
-    if who not in (OURS_SQLITE, DBOS_SQLITE):
+    if who not in (OURS_SQLITE, BEFORE_SQLITE, DBOS_SQLITE):
         with ground.database() as url:
             yield url
         return
     with tempfile.TemporaryDirectory(prefix="simpleworkflow-bench-") as folder:
         path = Path(folder) / "bench.db"
-        yield str(path) if who == OURS_SQLITE else f"sqlite:///{path}"
+        yield f"sqlite:///{path}" if who == DBOS_SQLITE else str(path)
 
 
 def _file_of(url: str) -> str | None:
@@ -224,6 +233,8 @@ def command_of(who: str, *words: str) -> tuple[list[str], dict[str, str]]:
         if who == OURS_AWAKE:
             environment["BENCH_POLL_EVERY"] = str(AWAKE_SECONDS)
         return [sys.executable, str(HERE / "drive_ours.py"), *words], environment
+    if who in _OLDER:
+        return [*older_command, *words], environment
     return [str(python_of(who)), str(HERE / f"drive_{who}.py"), *words], environment
 
 

@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 PINS: dict[str, tuple[str, ...]] = {
@@ -47,46 +48,51 @@ def python_of(peer: str, cache: Path | None = None) -> Path:
     return (cache or cache_folder()) / peer / "bin" / "python"
 
 
-def is_ready(peer: str, cache: Path) -> bool:
-    stamp = cache / peer / STAMP
-    return stamp.is_file() and stamp.read_text() == wanted(peer)
-
-
 def wanted(peer: str) -> str:
     """What the stamp must say. The interpreter belongs to it: an upgraded one is another environment."""
     if peer in NODE_PINS:
-        return "\n".join([f"node {_said(['node', '--version']).strip()}", *NODE_PINS[peer]]) + "\n"
+        return "\n".join([f"node {said(['node', '--version']).strip()}", *NODE_PINS[peer]]) + "\n"
     return "\n".join([f"python {sys.version.split()[0]}", *PINS[peer]]) + "\n"
 
 
 def make(peer: str, cache: Path) -> None:
     """Build a peer's environment, or keep the one that has these pins already."""
-    if is_ready(peer, cache):
+
+    def fill(folder: Path) -> None:
+        if peer in NODE_PINS:
+            _fill_with_npm(peer, folder)
+        else:
+            fill_with_pip(folder, *PINS[peer])
+
+    build(cache / peer, wanted(peer), fill)
+
+
+def build(folder: Path, asked: str, fill: Callable[[Path], None]) -> None:
+    """Keep the folder if its stamp is what is asked for; otherwise fill an empty one."""
+    stamp = folder / STAMP
+    if stamp.is_file() and stamp.read_text() == asked:
         return
-    folder = cache / peer
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    if peer in NODE_PINS:
-        _fill_with_npm(peer, folder)
-    else:
-        _fill_with_pip(peer, folder, cache)
-    (folder / STAMP).write_text(wanted(peer))
+    fill(folder)
+    stamp.write_text(asked)
 
 
-def _fill_with_pip(peer: str, folder: Path, cache: Path) -> None:
-    _said([sys.executable, "-m", "venv", str(folder)])
-    pip = [str(python_of(peer, cache)), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    _said([*pip, "install", *PINS[peer]])
-    (folder / "frozen.txt").write_text(_said([*pip, "freeze"]))
+def fill_with_pip(folder: Path, *wanted: str) -> None:
+    """Make the folder a virtual environment, and install into it."""
+    said([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    said([*pip, "install", *wanted])
+    (folder / "frozen.txt").write_text(said([*pip, "freeze"]))
 
 
 def _fill_with_npm(peer: str, folder: Path) -> None:
     (folder / "package.json").write_text('{"private": true}\n')
     npm = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--save-exact"]
-    _said([*npm, *NODE_PINS[peer]])
+    said([*npm, *NODE_PINS[peer]])
 
 
-def _said(command: list[str]) -> str:
+def said(command: list[str]) -> str:
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except subprocess.CalledProcessError as error:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ground import Ground, ground
+from measures import before
+from peers import driving
 
 SMALLEST: dict[str, dict[str, Any]] = {
     "claims": {"FEW": 200, "SOME": 300, "MANY": 400, "PAST": 300, "LOOKS": 2, "PAIRS": 1, "RUNS": 100},
@@ -52,3 +56,16 @@ def test_a_measure_runs_and_tells_all_its_lines(durable: Ground, monkeypatch: py
     found = {finding.key: finding for finding in module.measure(durable)}
     assert [key for key in TOLD[name] if key not in found] == []
     assert all(finding.values for finding in found.values())
+
+
+@pytest.mark.xdist_group("measures")
+@pytest.mark.parametrize("name", ["drain", "sqlite"])
+def test_a_pair_of_now_and_before_runs_and_has_a_value(
+    durable: Ground, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """This working tree is the older commit as well."""
+    monkeypatch.setattr(driving, "older_command", [sys.executable, str(driving.HERE / "drive_ours.py")])
+    small = {which: replace(pair, jobs=50) for which, pair in before.RATES.items()}
+    monkeypatch.setattr(before, "RATES", small)
+    (found,) = before.finder(1)(name)(durable)
+    assert (found.key, len(found.values), found.verdict) == (f"before.{name}", 1, "inconclusive")

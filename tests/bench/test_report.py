@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import plot
@@ -19,6 +17,7 @@ import report
 from ground import NoGround
 from judging import Bar, Finding, paired
 from rich.console import Console
+from support.bench import FakeGround, fake_ground, program
 
 ABOUT = {"cores": 2, "python": "3.11.2", "postgres": "15.18 (Debian)", "fsync_per_second": {"fdatasync": 7881.0}}
 FASTER = paired("drain.slowpoke", "drain against slowpoke", "runs/s", [90, 100, 110], [10, 10, 10], bar=Bar(at_least=5))
@@ -48,32 +47,8 @@ def on_screen(printable: Any, width: int = 200) -> str:
     return screen.getvalue()
 
 
-def program() -> ModuleType:
-    """bench/__main__.py under a name of its own."""
-    path = Path(report.__file__).with_name("__main__.py")
-    spec = importlib.util.spec_from_file_location("bench_program", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-class FakeGround:
-    def __init__(self, quick: bool, about: dict[str, Any]) -> None:
-        self.quick = quick
-        self._about = about
-
-    def about(self) -> dict[str, Any]:
-        return self._about
-
-
 def bench(folder: Path, *words: str, find: Callable[[str], Any], about: dict[str, Any] = ABOUT) -> int:
-    @contextlib.contextmanager
-    def opened(*, quick: bool) -> Iterator[FakeGround]:
-        yield FakeGround(quick, about)
-
-    code: int = program().main([*words, "--output", str(folder)], find=find, open_ground=opened)
+    code: int = program().main([*words, "--output", str(folder)], find=find, open_ground=fake_ground(about))
     return code
 
 
