@@ -254,6 +254,39 @@ async def test_what_lost_a_race_is_not_missed(shop: Shop) -> None:
             assert await handle.result("10s") == "charge"
 
 
+async def test_calls_of_a_scope_come_in_no_order_and_are_not_taken_for_renamed_ones(shop: Shop) -> None:
+    executions: list[int] = []
+
+    async def call(ctx: swf.Context, name: str, key: str) -> None:
+        async def body(argument: str) -> None:
+            shop.did.append(key)
+
+        await ctx.step(swf.step(name="".join(reversed(name)), key=key)(body), key)
+
+    async def code(ctx: swf.Context) -> None:
+        executions.append(1)
+
+        async def one() -> None:
+            await call(ctx, "ledom", "1")
+            if len(executions) == 1:
+                await ctx.wait_for_signal(GO)
+            await call(ctx, "rehto", "3")  # before the other task has asked for what it has on record
+
+        async def other() -> None:
+            await call(ctx, "loot", "2")
+            if len(executions) == 1:
+                await ctx.wait_for_signal("never")
+
+        with ctx.scope("agent"):
+            await asyncio.gather(one(), other())
+
+    handle = await begun(shop, code)
+    with shop.app.served_by(shop.deploy(code)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert shop.did == ["1", "2", "3"]
+
+
 # Data that the code cannot read.
 
 

@@ -310,7 +310,7 @@ async def first_code(url: str) -> Any:
 async def test_code_that_asks_for_another_kind_of_thing_is_told_so(app: swf.App, url: str) -> None:
     """sched matches by name, scanning forward, and silently gives one activity's result to another."""
 
-    @app.workflow("sched.change.v1")
+    @app.workflow("sched.change.v1", on_misfit="fail")
     async def after(ctx: swf.Context) -> Any:
         return await ctx.wait_for_signal("charge")
 
@@ -328,8 +328,8 @@ async def test_code_that_asks_for_another_kind_of_thing_is_told_so(app: swf.App,
 async def test_code_with_activities_added_and_taken_away_goes_on(app: swf.App, url: str) -> None:
     @app.workflow("sched.change.v1")
     async def after(ctx: swf.Context) -> list[Any]:
-        added = await ctx.step("check", lambda: "checked")
-        return [added, await ctx.wait_for_signal("go")]
+        number = await ctx.wait_for_signal("go")
+        return [await ctx.step("check", lambda: "checked"), number]
 
     run_id = await first_code(url)
     await app.signal(run_id, "go", 1)

@@ -199,7 +199,10 @@ class Memo:
         policy = self._stage.on_changed
         if policy == "run":
             return
-        found = left_behind(self.replay, self._stage.workflow.step_names, step_id, arguments)
+        branch = BRANCH.get()
+        in_order = branch is None or (branch.callers is None and not branch.needs_key)
+        names = self._stage.workflow.step_names
+        found = left_behind(self.replay, names, step_id, arguments, in_order=in_order)
         if not found:
             return
         told = _left_behind(step_id, [step.step_id for step in found])

@@ -88,6 +88,19 @@ class Replay:
         """Whether this execution has asked for something in the branch or below it, or done something new there."""
         return any(one.startswith(path) for one in (*self._furthest, *self._live))
 
+    def names_asked(self) -> set[str]:
+        """The names of the finished steps and started children that this execution has asked for."""
+        left = {step_id for branch in self._left.values() for step_id in branch}
+        return {name_of(one) for one, step in self._recorded.items() if one not in left and step.kind in EFFECTS}
+
+    def knows(self, name: str) -> bool:
+        """Whether something of that name is on record, wherever."""
+        return any(name_of(step_id) == name for step_id in self._recorded)
+
+    def is_before(self, one: Step, other: Step) -> bool:
+        """Whether it was recorded earlier."""
+        return self._order[one.step_id] < self._order[other.step_id]
+
     def is_recorded(self, path: str) -> bool:
         """Whether an earlier execution has left something in the branch or below it."""
         return any(path_of(step_id).startswith(path) for step_id in self._recorded)
