@@ -184,17 +184,35 @@ async def test_a_lease_tells_what_execution_needs(ledger: Ledger) -> None:
     assert (lease.attempt, lease.crashes, lease.wakes, lease.is_suspect) == (0, 0, 0, False)
 
 
-async def test_suspects_are_claimed_only_when_asked_for(ledger: Ledger, raw: Raw) -> None:
+@pytest.mark.parametrize(("crashes", "is_suspect"), [(1, False), (2, True)])
+async def test_what_has_crashed_is_claimed_only_when_asked_for(
+    ledger: Ledger, raw: Raw, crashes: int, is_suspect: bool
+) -> None:
     lease = await leased(ledger)
-    raw.age(lease.id, 60)
-    await sweep(ledger)
+    for crash in range(crashes):
+        if crash:
+            await claim(ledger, suspects=True)
+        raw.age(lease.id, 60)
+        await sweep(ledger)
+    raw.age(lease.id, 60, "run_at")
     (fresh,) = await create(ledger)
     assert await lanes(ledger) == [Lane(TYPE, 100)]
     assert await lanes(ledger, suspects=True) == [Lane(TYPE, 100)]
     assert [one.id for one in await claim(ledger)] == [fresh]
-    (suspect,) = await claim(ledger, suspects=True)
-    assert suspect.id == lease.id
-    assert suspect.is_suspect
+    (crashed,) = await claim(ledger, suspects=True)
+    assert (crashed.id, crashed.crashes) == (lease.id, crashes)
+    assert crashed.is_suspect is is_suspect
+
+
+@pytest.mark.parametrize(("crashes", "among"), [(1, leases.ONCE), (2, leases.AGAIN)])
+async def test_a_claim_takes_first_crashes_apart_from_suspects(
+    ledger: Ledger, raw: Raw, crashes: int, among: leases.Crashes
+) -> None:
+    (run_id,) = await create(ledger)
+    raw.put(run_id, crashes=crashes)
+    (other,) = {leases.ONCE, leases.AGAIN} - {among}
+    assert await claim(ledger, crashes=other) == []
+    assert [one.id for one in await claim(ledger, crashes=among)] == [run_id]
 
 
 async def test_no_lane_has_suspects_when_nothing_crashed(ledger: Ledger) -> None:

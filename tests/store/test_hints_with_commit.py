@@ -87,7 +87,7 @@ async def test_an_end_whose_answer_was_lost_is_told_by_the_next_try(
     """The first try was not alone with its news and told nothing; the second finds the run ended and is silent, too."""
     ledger = open_ledger(postgres_url)
     hinter = Hinter(ledger)
-    journal = Journal(ledger, hinter, capacity=10)
+    journal = Journal(ledger, hinter, capacity=10, worker="w1")
     lease = await leased(ledger)
     run, lost = ledger.run, 0
 

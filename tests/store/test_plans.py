@@ -163,17 +163,20 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
     return (*lease, f"step#{number}", "step", "succeeded", 0, 1000, None, None, "1", None)
 
 
+OURS = {"worker": "w1"}
 BY_LEASE: dict[str, Any] = {
-    "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held]},
-    "record_results": lambda held: steps.in_columns([Result(*lease, "step#1", 0.001, None, "1") for lease in held]),
-    "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]},
-    "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]},
+    "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held]} | OURS,
+    "record_results": lambda held: (
+        steps.in_columns([Result(*lease, "step#1", 0.001, None, "1") for lease in held]) | OURS
+    ),
+    "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]} | OURS,
+    "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]} | OURS,
     "progress_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
-    "settle_runs": lambda held: {"b": [settled(lease) for lease in held]},
-    "settle_family": lambda held: {"b": [settled(lease) for lease in held]},
-    "renew_leases": lambda held: {"b": [(*lease, LEASE_US) for lease in held]},
-    "lock_leases": lambda held: {"b": held},
-    "lease_states": lambda held: {"b": held},
+    "settle_runs": lambda held: {"b": [settled(lease) for lease in held]} | OURS,
+    "settle_family": lambda held: {"b": [settled(lease) for lease in held]} | OURS,
+    "renew_leases": lambda held: {"b": [(*lease, LEASE_US) for lease in held]} | OURS,
+    "lock_leases": lambda held: {"b": held} | OURS,
+    "lease_states": lambda held: {"b": held} | OURS,
     "lock_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
     "get_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
 }
@@ -202,7 +205,7 @@ def test_what_comes_back_unstarted_is_looked_up_run_by_run(backlogs: dict[int, s
     """Whether it has ever begun: its own events and steps say so, and nobody else's are read."""
     session = Session(backlogs[LARGE], settings)
     back = [(*lease, "pending", "released", 0, 0, 0, 0, 1, None, None, None, None, None) for lease in leases(session)]
-    plan = session.explain("settle_runs", b=back)
+    plan = session.explain("settle_runs", b=back, **OURS)
     looks = [
         n for n in nodes(plan) if n.get("Relation Name") in {"workflow_event", "workflow_step"} and "Plans" not in n
     ]
@@ -243,10 +246,12 @@ def test_a_plan_made_while_the_table_was_small_does_not_read_all_of_it(young: st
 def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], settings: dict[str, str]) -> None:
     session = Session(backlogs[LARGE], settings)
     leases(session)
+    taking_back = {"w": [("gone",)], "x": [], "limit": BATCH, "unit": 1_000_000, "me": ""}
     for name, parameters in (
-        ("crash_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
-        ("hold_spent_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
-        ("give_up_runs", {"w": [("gone",)], "limit": BATCH, "unit": 1_000_000, "me": ""}),
+        ("crashed_in_company", {"w": [("gone",)], "me": ""}),
+        ("crash_runs", taking_back),
+        ("hold_spent_runs", taking_back),
+        ("give_up_runs", taking_back),
         ("expire_deadlines", {"limit": BATCH}),
         ("expire_unstarted", {"limit": BATCH}),
         ("lease_holders", {}),
@@ -306,7 +311,7 @@ def test_renewals_stay_on_their_page(postgres_url: str) -> None:
 
     statistics = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'workflow_run'"
     before = session.connection.execute(statistics).fetchone() or (0, 0)
-    assert len(session.fetch("renew_leases", b=[(*lease, LEASE_US) for lease in held])) == 5
+    assert len(session.fetch("renew_leases", b=[(*lease, LEASE_US) for lease in held], **OURS)) == 5
     after = session.connection.execute(statistics).fetchone() or (0, 0)
     assert (after[0] - before[0], after[1] - before[1]) == (5, 5)
     session.close()

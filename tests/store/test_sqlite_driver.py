@@ -41,9 +41,9 @@ async def work(path: str, name: str) -> int:
     for _ in range(ROUNDS):
         await create(ledger, *(new() for _ in range(BATCH)))
         taken = await claim(ledger, limit=BATCH, worker=name)
-        finished += (await settle(ledger, *(succeeded(lease) for lease in taken))).count(Outcome.DONE)
+        finished += (await settle(ledger, *(succeeded(lease) for lease in taken), worker=name)).count(Outcome.DONE)
     while taken := await claim(ledger, limit=50, worker=name):
-        finished += (await settle(ledger, *(succeeded(lease) for lease in taken))).count(Outcome.DONE)
+        finished += (await settle(ledger, *(succeeded(lease) for lease in taken), worker=name)).count(Outcome.DONE)
     await ledger.close()
     return finished
 

@@ -522,7 +522,7 @@ async def test_a_paused_run_can_be_cancelled_and_its_history_stays(ledger: Ledge
 
 async def again(ledger: Ledger, *entries: Any) -> list[Outcome]:
     """As the driver repeats it: it is ours to know whether the first try has landed."""
-    return await ledger.run(repeated(steps._flush(entries)))
+    return await ledger.run(repeated(steps._flush(entries, "w1")))
 
 
 async def test_a_repeated_pause_that_had_landed_is_done(ledger: Ledger, raw: Raw) -> None:

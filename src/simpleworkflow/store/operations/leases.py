@@ -291,7 +291,7 @@ def crash(dead_workers: Iterable[str], *, limit: int, chance: float, me: str = "
     workers = [(worker,) for worker in dead_workers]
     unit = round(MICROSECONDS * (1 + 0.5 * chance))
     excused = {row["run_id"] for row in (yield query("crashed_in_company", w=workers, me=me))}
-    x = sorted((run_id,) for run_id in excused)
+    x = sorted((str(run_id),) for run_id in excused)  # as text: an array of uuid makes a connection ask for its type
     moved: list[tuple[UUID, Status]] = []
     for statement, told in _SWEEPS:
         rows = yield query(statement, w=workers, x=x, limit=limit, unit=unit, me=me)

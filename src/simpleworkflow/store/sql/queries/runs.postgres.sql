@@ -202,7 +202,7 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
 -- batch: w(worker text)
--- batch: x(run_id uuid)
+-- batch: x(run_id text)
 -- param: limit integer, unit bigint, me text
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r

@@ -272,7 +272,7 @@ SELECT leased_by FROM holder WHERE leased_by IS NOT NULL
 EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
 
 -- fragment: excused
-CASE WHEN r.id IN (SELECT x.run_id FROM :x) THEN 1 ELSE 0 END
+CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM :x) THEN 1 ELSE 0 END
 
 -- fragment: lost_with_it
 o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
@@ -303,7 +303,7 @@ WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.
 -- later with growing pauses. What is excused has one execution more. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
 -- back its own: it is alive, and after an outage its renewal or its journal is on the way.
 -- batch: w(worker text)
--- batch: x(run_id uuid)
+-- batch: x(run_id text)
 -- param: limit integer, unit bigint, me text
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
