@@ -40,12 +40,12 @@ async def race(ring: Ring, size: int, tally: Tally) -> None:
     stages = Stages(ring, "claim", "look", "pause", "rest")
     acts = [ring.dice.choice(ENDS)(ring, lease, doomed) for lease in taken]
     await stages.race(wait_for_children(ring, stages, parents, families, tally), *acts)
+    for family in families.values():
+        assert all(child.is_finished for child in await look(ring, family)), "a child was to end and did not"
     # Everyone who sleeps now must be due: nothing will ever wake them again.
     asleep = [run_id for run_id, status in ring.statuses(ids).items() if status == "paused"]
     woken = await claim(ring.ours, offer(parents), limit=size)
     assert {lease.id for lease in woken} == set(asleep), "a parent sleeps although its children have ended"
-    for lease in woken:
-        assert all(child.is_finished for child in await look(ring, families[lease.id]))
     if woken:
         await settle(ring.ours, *map(succeeded, woken))
     assert set(ring.statuses(ids).values()) == {"succeeded"}
@@ -84,11 +84,11 @@ async def wait_for_children(ring: Ring, stages: Stages, type: str, families: Fam
 
 
 def by_success(ring: Ring, lease: Lease, doomed: str) -> End:
-    return partial(settle, ring.theirs, succeeded(lease))
+    return partial(settle, ring.theirs, succeeded(lease), worker=doomed)
 
 
 def by_failure(ring: Ring, lease: Lease, doomed: str) -> End:
-    return partial(settle, ring.theirs, failed(lease))
+    return partial(settle, ring.theirs, failed(lease), worker=doomed)
 
 
 def by_cancel(ring: Ring, lease: Lease, doomed: str) -> End:
