@@ -46,8 +46,14 @@ def durable() -> Iterator[Ground]:
         yield server
 
 
+LONG = {"ceiling", "claims", "endurance", "memory", "wal"}
+"""Even at their smallest these take ten seconds each: `make crash` runs them."""
+
+
 @pytest.mark.xdist_group("measures")
-@pytest.mark.parametrize("name", SMALLEST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in SMALLEST]
+)
 def test_a_measure_runs_and_tells_all_its_lines(durable: Ground, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module = importlib.import_module(f"measures.{name}")
     for constant, value in SMALLEST[name].items():
