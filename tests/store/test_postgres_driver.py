@@ -7,6 +7,7 @@ cutting sessions, and by a real deadlock.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -357,6 +358,18 @@ async def test_the_planner_is_narrowed_inside_each_pooled_transaction(postgres_u
     ledger = Ledger(url, Looking(url))
     await leased(ledger)
     assert set(seen) == {"off"}
+    await ledger.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_server_that_refuses_to_show_its_timeline_gives_leases(postgres_url: str, pooled: bool) -> None:
+    url = parse_url(postgres_url + "?pgbouncer=true" * pooled)
+    driver = PostgresDriver(url)
+    refused = replace(driver._statements["timeline"], text="SELECT unknown()", for_one="SELECT unknown()")
+    driver._statements = driver._statements | {"timeline": refused}
+    ledger = Ledger(url, driver)
+    assert await settle(ledger, succeeded(await leased(ledger))) == [Outcome.DONE]
+    assert driver.timelines.current is None
     await ledger.close()
 
 

@@ -116,6 +116,7 @@ class PostgresDriver:
         self._idle: list[Any] = []
         self._slots = asyncio.Semaphore(pool)
         self._closed = False
+        self._shows_timeline = True
         self.timelines = Timelines()
         self.on_gone: Callable[[Exception, float], object] = lambda error, began: None
 
@@ -214,9 +215,7 @@ class PostgresDriver:
         async def execute(wanted: Wanted) -> Rows:
             nonlocal is_open
             if in_transaction and not is_open:
-                is_open = (
-                    True  # not before its first statement is made: the transaction's time is that of its beginning
-                )
+                is_open = True  # not before its first statement: the transaction's time is that of its beginning
                 await self._begin(connection, operation)
             return await self._execute(connection, wanted)
 
@@ -227,7 +226,7 @@ class PostgresDriver:
 
     async def _begin(self, connection: Any, operation: Operation[Any]) -> None:
         await connection.execute(_begin(operation.mode, self._url.pgbouncer))
-        if self._url.pgbouncer and operation.takes_leases:
+        if self._url.pgbouncer and operation.takes_leases and self._shows_timeline:
             await self._look_at_timeline(connection)  # whose server may be another one each time
             self._may_lease(operation)
 
@@ -260,20 +259,30 @@ class PostgresDriver:
         )
         keep_alive(connection)
         try:
-            await self._look_at_timeline(connection)
+            await self._look_first(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    async def _look_at_timeline(self, connection: Any) -> None:
-        """One round trip per connection. A standby has none, and not every server tells."""
+    async def _look_first(self, connection: Any) -> None:
+        """Not every server shows it. Behind a pooler in a transaction: outside of one, the parts of a statement may
+        reach different servers."""
+        if self._url.pgbouncer:
+            await connection.execute(_begin(Mode.TRANSACTION, pooled=True))
         try:
-            (row,) = await self._execute(connection, query("timeline"))
+            await self._look_at_timeline(connection)
+            self._shows_timeline = True
         except asyncpg.PostgresError as error:
-            if connection.is_in_transaction() or (error.sqlstate or "")[:2] in _GONE_CLASSES:
+            if (error.sqlstate or "")[:2] in _GONE_CLASSES:
                 raise
-            return
+            self._shows_timeline = False
+        if self._url.pgbouncer:
+            await connection.execute("ROLLBACK")
+
+    async def _look_at_timeline(self, connection: Any) -> None:
+        """A standby has none."""
+        (row,) = await self._execute(connection, query("timeline"))
         if self.timelines.saw(connection, row["timeline"]):
             idle, self._idle = self._idle, []
             for one in idle:
