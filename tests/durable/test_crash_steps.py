@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from uuid import UUID
 
 import pytest
-from support.crew import Watched
+from support.crew import Crew, Watched
 
 from simpleworkflow.model.states import Status, StepKind, StepStatus
 from simpleworkflow.store import open_ledger
 from simpleworkflow.store.operations import steps
 
 KILLS = 10
-RUNS = 8
+EARLIER = 4
+"""Runs that are there before the first worker starts; one more comes with each worker."""
+
 BODIES = ["charge", "reserve", "pack", "label", "send", "notify"]
+BEFORE_THE_SLEEP = BODIES[:4]
 
 
 @pytest.fixture(autouse=True)
@@ -41,25 +45,34 @@ def committed(url: str, run_ids: list[UUID]) -> set[tuple[str, str]]:
     return asyncio.run(load())
 
 
+def has_started(crew: Crew, body: str, run_id: UUID) -> bool:
+    return any(effect.run_id == str(run_id) for effect in crew.effects(body))
+
+
+@pytest.mark.timeout(300)
 def test_no_committed_step_starts_again_however_often_workers_are_killed(watched: Watched) -> None:
     crew, app = watched.crew, watched.app
     chance = random.Random(11)
-    handles = app.sync.trigger_many("crash.order.v1", [None] * RUNS, max_attempts=100)
-    ids = [handle.id for handle in handles]
+    handles = app.sync.trigger_many("crash.order.v1", [None] * EARLIER, max_attempts=100)
     for handle in handles[::2]:
         handle.signal("approved", str(handle.id))
     known: list[tuple[int, set[tuple[str, str]]]] = []
-    for _ in range(KILLS):
-        worker, before = crew.start(), len(crew.effects())
-        limit = time.monotonic() + 3.0
-        while len(crew.effects()) == before and time.monotonic() < limit:
-            time.sleep(0.01)
+    for number in range(KILLS):
+        # A worker is killed only after it has shown that it works, and a new run always has something for it to do.
+        fresh, body = app.sync.trigger("crash.order.v1", None, max_attempts=100), chance.choice(BEFORE_THE_SLEEP)
+        handles.append(fresh)
+        if number % 2 == 0:
+            fresh.signal("approved", str(fresh.id))
+        worker = crew.start()
+        crew.until(partial(has_started, crew, body, fresh.id), f"{body} of the new run", 60)
         time.sleep(chance.random() * 0.3)  # the moment of death is the point
         worker.kill()
         worker.wait()
-        known.append((len(crew.effects()), committed(crew.url, ids)))
+        known.append((len(crew.effects()), committed(crew.url, [handle.id for handle in handles])))
+    assert known[-1][1], "no step was on record when a worker was killed"
     for handle in handles[1::2]:
         handle.signal("approved", str(handle.id))
+    ids = [handle.id for handle in handles]
     crew.start()
     crew.until(watched.all_ended, "all runs ended", 60)
     effects = crew.effects()
@@ -72,4 +85,3 @@ def test_no_committed_step_starts_again_however_often_workers_are_killed(watched
         named = [f"{name} {run.id}" for name in BODIES]
         assert run.result == [*named[:5], str(run.id), named[5]]
     assert committed(crew.url, ids) == {(str(run_id), name) for run_id in ids for name in BODIES}
-    assert len({effect.pid for effect in effects}) >= KILLS // 2, "hardly any worker got to work before it was killed"

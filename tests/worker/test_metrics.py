@@ -367,10 +367,10 @@ async def test_flushes_that_go_wrong_are_counted_and_tried_again(app: swf.App, m
 
     real, failures = journal.steps.flush, [StoreUnavailable("away for a moment")] * 2
 
-    def flaky(entries: Any, **rest: Any) -> Any:
+    def flaky(*given: Any, **rest: Any) -> Any:
         if failures:
             raise failures.pop()
-        return real(entries, **rest)
+        return real(*given, **rest)
 
     monkeypatch.setattr(journal.steps, "flush", flaky)
     port = free_port()

@@ -50,10 +50,10 @@ async def test_a_batch_that_cannot_be_marked_is_offered_one_by_one(
         put(stage.raw, run_id, 1)
     write = outbox.mark
 
-    def stumble(epochs: Any, marks: Any) -> Any:
+    def stumble(owner: str, epochs: Any, marks: Any) -> Any:
         if any(run_id == runs[0] for one in marks.values() for _, run_id in one.published):
             raise ValueError("cannot be written")
-        return write(epochs, marks)
+        return write(owner, epochs, marks)
 
     monkeypatch.setattr("simpleworkflow.store.operations.outbox.mark", stumble)
     async with stage.running(heap):
