@@ -176,7 +176,7 @@ def innocent() -> Evidence:
         happening(1, "WorkflowStarted", 0, workflow_name="orders.fulfil.v1", input={"parcels": ["01-a"]}),
         done(2, "charge#0", 4.1),
         done(3, "reserve#0", 10.1),
-        done(4, f"@result {LABEL}#0", 13.5),
+        happening(4, "ActivityCompleted", 13.5, step_id="orders.label.v1#=01-a", child_id=str(LABEL)),
         done(5, "notify#0", 15.1),
     ]
     signals = [Signal(UUID(int=9), ORDER, "approved", at(11), at(11.5), '"yes"')]

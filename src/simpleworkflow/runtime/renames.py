@@ -30,7 +30,9 @@ from .replay import Replay, name_of, path_of
 def left_behind(replay: Replay, names: StepNames, step_id: str, arguments: str | None, *, in_order: bool) -> list[Step]:
     """The records that the new call at this place may be, by the rules above."""
     left = list(replay.unasked())
-    asked = replay.names_asked() | {name_of(step_id)} if left else set()
+    if not left:
+        return []
+    asked = replay.names_asked() | {name_of(step_id)}
     is_new_name = not replay.knows(name_of(step_id))
     gone = {step.step_id for step in left if not _is_known(names, asked, name_of(step.step_id))}
 
