@@ -40,7 +40,8 @@ class Shop:
 
 
 async def until_it_waits(app: swf.App, run_id: Any) -> None:
-    while (await app.get(run_id)).status is not Status.PAUSED:
+    while (run := await app.get(run_id)).status is not Status.PAUSED:
+        assert not run.is_finished, run.last_error
         await asyncio.sleep(0.01)
 
 
@@ -269,13 +270,15 @@ async def test_calls_of_a_scope_come_in_no_order_and_are_not_taken_for_renamed_o
         async def one() -> None:
             await call(ctx, "ledom", "1")
             if len(executions) == 1:
-                await ctx.wait_for_signal(GO)
+                with ctx.scope("waiting", key="1"):
+                    await ctx.wait_for_signal(GO)
             await call(ctx, "rehto", "3")  # before the other task has asked for what it has on record
 
         async def other() -> None:
             await call(ctx, "loot", "2")
             if len(executions) == 1:
-                await ctx.wait_for_signal("never")
+                with ctx.scope("waiting", key="2"):
+                    await ctx.wait_for_signal("never")
 
         with ctx.scope("agent"):
             await asyncio.gather(one(), other())
