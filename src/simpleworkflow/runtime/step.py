@@ -23,7 +23,6 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from ..model import payload
 from ..model.duration import Duration, seconds
@@ -189,7 +188,7 @@ def _retry(value: Any) -> Retry:
 
 
 class Facts(NamedTuple):
-    """What is learned by looking at a function. It must not hold the function itself: see the cache below."""
+    """What is learned by looking at a function."""
 
     name: str | None
     is_async: bool
@@ -229,17 +228,29 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         if not rest:
             raise InvalidWorkflow(f"ctx.step({first!r}) names a step but gives no function to run")
         given, first, rest = first, rest[0], rest[1:]
-    if isinstance(first, StepFunction):
+    if given is None and type(first) is types.FunctionType and first in _MODULE_FUNCTIONS:
+        call = _MODULE_FUNCTIONS[first]
+    elif isinstance(first, StepFunction):
         call = first.call if given is None else _make_call(first.function, first.step_options, first.facts, given)
     else:
         _refuse_workflow(first, f"is a workflow: write ctx.run({_shown(first)}, …)")
         if not callable(first):
             raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
-        call = _make_call(first, NO_OPTIONS, facts_of(first), given)
+        call = _call_of_a_function(first, given)
     return (_with_stand_in(call) if _STAND_INS else call), rest
 
 
 NO_OPTIONS = StepOptions()
+MOST_REMEMBERED = 10_000
+
+
+def _call_of_a_function(function: Any, given: str | None) -> Call:
+    made = _make_call(function, NO_OPTIONS, facts_of(function), given)
+    if given is None and _lives_as_long_as_its_module(function):
+        if len(_MODULE_FUNCTIONS) >= MOST_REMEMBERED:
+            _MODULE_FUNCTIONS.clear()  # a notebook that defines its functions again and again
+        _MODULE_FUNCTIONS[function] = made
+    return made
 
 
 def _make_call(function: Any, options: StepOptions, facts: Facts, given: str | None) -> Call:
@@ -259,21 +270,16 @@ def _shown(function: Any) -> str:
     return str(getattr(getattr(function, "handler", None) or function, "__name__", function))
 
 
-_MODULE_FUNCTIONS: WeakKeyDictionary[types.FunctionType, Facts] = WeakKeyDictionary()
+_MODULE_FUNCTIONS: dict[types.FunctionType, Call] = {}
 """Only functions that live as long as their module: a closure, a partial or a bound method may belong to one run, and
-whatever it refers to would stay in memory with it."""
+whatever it refers to would stay in memory with it. Functions are equal only to themselves."""
+
+
+def _lives_as_long_as_its_module(function: Any) -> bool:
+    return type(function) is types.FunctionType and not function.__closure__ and "<locals>" not in function.__qualname__
 
 
 def facts_of(function: Any) -> Facts:
-    if type(function) is not types.FunctionType or function.__closure__ or "<locals>" in function.__qualname__:
-        return _look_at(function)
-    facts = _MODULE_FUNCTIONS.get(function)
-    if facts is None:
-        facts = _MODULE_FUNCTIONS[function] = _look_at(function)
-    return facts
-
-
-def _look_at(function: Any) -> Facts:
     plain = _plain(function)
     return Facts(getattr(plain, "__name__", None), _is_async(plain), _output_type(plain))
 

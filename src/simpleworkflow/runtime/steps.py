@@ -58,7 +58,10 @@ class Steps(Memo):
         if call.options.formerly and self._has_past:
             step_id = self._as_recorded(step_id, call)
         made = self._written[step_id] = self._step(call, args, kwargs, step_id)
-        return self._made_here(step_id, made, call.shown, sys._getframe(above))
+        self.made.add(step_id, made, call.shown, sys._getframe(above))
+        if branch.callers is not None:
+            branch.callers.append((asyncio.current_task(), made))
+        return made
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._begin(step_id)
