@@ -53,7 +53,7 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
 
 def _begun(digits: str, found: list[Found], named: UUID | None, text: str) -> UUID:
     if len(digits) == 32 and named is None:
-        return UUID(digits)  # whether there is such a run is told by whoever looks it up
+        return UUID(digits)  # whether there is such a run is found out by the look-up
     shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
     more = "\n  and more" if len(found) > MOST_LISTED else ""
     if named is not None:

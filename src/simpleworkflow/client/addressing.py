@@ -2,7 +2,7 @@
 
 A key is looked up in one place, by one statement on its unique index; a call by id asks nothing. A key belongs to one
 run at a time: deleting the run frees it. So a handle keeps the run that its key named when it was first used, and
-inside a workflow the answer is on record, so that a replay means the same run, whoever has the key by then.
+inside a workflow the answer is on record, so that a replay means the same run, also if another has the key then.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Workflow(Generic[I, O]):
             raise Misfit(f"its payload does not fit {self.name}: {error}") from error
 
     def _refuse_input(self, text: str, key: str) -> None:
-        """Data that the handler would never see; but it need not care for the story of the run that it cleans up."""
+        """Data that the handler would never see. One that cleans up after another run need not take that run's data."""
         if text == "null" or key.startswith(AFTERMATH) or _is_nothing(payload.decode(text)):
             return
         raise Misfit(f"{self.name} takes no input, but this run has a payload; add a parameter, or send none")

@@ -228,8 +228,9 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         if not rest:
             raise InvalidWorkflow(f"ctx.step({first!r}) names a step but gives no function to run")
         given, first, rest = first, rest[0], rest[1:]
-    if given is None and type(first) is types.FunctionType and first in _MODULE_FUNCTIONS:
-        call = _MODULE_FUNCTIONS[first]
+    call = _MODULE_FUNCTIONS.get(first) if given is None and type(first) is types.FunctionType else None
+    if call is not None:
+        pass  # a function of a module: it has been looked at
     elif isinstance(first, StepFunction):
         call = first.call if given is None else _make_call(first.function, first.step_options, first.facts, given)
     else:
