@@ -63,6 +63,22 @@ def test_a_key_may_look_like_an_id(app: swf.App) -> None:
     assert str(run_id_of(app, SECOND)) == FIRST
 
 
+def test_a_whole_id_means_its_run_although_another_run_has_it_as_its_key(app: swf.App, url: str) -> None:
+    app.sync.trigger("shop.pay.v1", id=FIRST)
+    app.sync.trigger("shop.ship.v1", id=SECOND, idempotency_key=FIRST)
+    assert run("explain", FIRST, url=url).stdout.startswith(f"run {FIRST} ")
+    assert run("runs", "hold", FIRST, url=url).stdout == f"{FIRST} pending held\n"
+    assert run("explain", "--key", FIRST, url=url).stdout.startswith(f"run {SECOND} ")
+    assert run("runs", "hold", "--key", FIRST, url=url).stdout == f"{SECOND} pending held\n"
+
+
+def test_a_command_that_changes_runs_finds_a_key_that_looks_like_an_id(app: swf.App, url: str) -> None:
+    app.sync.trigger("shop.pay.v1", id=FIRST, idempotency_key=SECOND)
+    assert run("runs", "hold", SECOND, url=url).stdout == f"{FIRST} pending held\n"
+    nobody = run("runs", "hold", "abcdef03-0000-7000-8000-000000000003", url=url)
+    assert (nobody.exit_code, "there is no run abcdef03" in nobody.stderr) == (1, True)
+
+
 def test_every_command_that_takes_a_run_takes_a_key(app: swf.App, url: str) -> None:
     app.sync.trigger("shop.pay.v1", id=FIRST, idempotency_key="order-4711")
     assert run("explain", "order-4711", url=url).stdout.startswith(f"run {FIRST} (shop.pay.v1) is pending")

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import click
 
-from ..model.errors import SimpleWorkflowError, StoreUnavailable
+from ..model.errors import RunNotFound, SimpleWorkflowError, StoreUnavailable
 from ..model.records import Run
 from .common import NOT_DONE, fail, json_option, safe, say_json, url_option
 from .opened import opened
@@ -156,7 +156,12 @@ async def _change_each(app: App, names: Sequence[str], as_key: bool, change: Cha
 async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run | str:
     """The run as it stands now, or why nothing was done."""
     try:
-        return await change(await asyncio.to_thread(_id_of, app, name, as_key))
+        try:
+            return await change(await asyncio.to_thread(_id_of, app, name, as_key))
+        except RunNotFound:
+            if as_key:
+                raise
+            return await change(await asyncio.to_thread(run_id_of, app, name))  # it may be a key that looks like an id
     except StoreUnavailable:
         raise  # no other run would fare better
     except SimpleWorkflowError as error:
@@ -168,7 +173,7 @@ async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run 
 def _id_of(app: App, name: str, as_key: bool) -> UUID:
     if not as_key:
         with suppress(ValueError):
-            return UUID(name)  # there may be very many, so a whole id is not looked up as a key
+            return UUID(name)  # there may be very many: it is looked up as a key only when no run has this id
     try:
         return run_id_of(app, name, as_key)
     except SystemExit:  # it has said why; the others still get their turn

@@ -3,7 +3,9 @@
 Ids are long, and people copy what fits on their screen. The beginning of an id is a range on the primary key, so
 finding its runs costs nothing. Ids begin with the time of their creation: runs that were created within about a minute
 share their first eight digits, so a short beginning is often ambiguous, and then the candidates are listed. What is no
-id and no beginning of one is looked up as an idempotency key. Where one word is both, of two runs, nothing is guessed.
+id and no beginning of one is looked up as an idempotency key. Where one word is the beginning of an id and the key of
+another run, nothing is guessed. A whole id always means its own run: a key may well be the id of another run, such as
+that of the run that started it.
 What is neither is a mistake of the caller (exit code 2); an id that no run has, and a key that was asked for with
 --key, are told as not found (exit code 1).
 """
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 FEWEST_DIGITS = 8
+WHOLE = 32
 MOST_LISTED = 10
 
 key_option: Callable[[F], F] = click.option(
@@ -39,8 +42,10 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
     if as_key:
         return app.sync.get(key=text).id
     digits = text.strip().replace("-", "")
-    is_id = FEWEST_DIGITS <= len(digits) <= 32 and set(digits) <= set(hexdigits)
+    is_id = FEWEST_DIGITS <= len(digits) <= WHOLE and set(digits) <= set(hexdigits)
     found = app.sync.find(digits, limit=MOST_LISTED + 1) if is_id else []
+    if found and len(digits) == WHOLE:
+        return found[0].id
     named = _with_key(app, text)
     if named is not None and all(run.id == named for run in found):
         return named
@@ -52,7 +57,7 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
 
 
 def _begun(digits: str, found: list[Found], named: UUID | None, text: str) -> UUID:
-    if len(digits) == 32 and named is None:
+    if len(digits) == WHOLE:
         return UUID(digits)  # whether there is such a run is found out by the look-up
     shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
     more = "\n  and more" if len(found) > MOST_LISTED else ""
