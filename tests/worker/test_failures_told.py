@@ -268,8 +268,61 @@ def test_a_hook_is_a_plain_function(app: swf.App) -> None:
 
     with pytest.raises(swf.InvalidWorkflow, match="plain def"):
         app.on_error(hook)
+
+    class Reporter:
+        async def __call__(self, failure: swf.Failure) -> None: ...
+
+    with pytest.raises(swf.InvalidWorkflow, match="plain def"):
+        app.on_error(Reporter())
     with pytest.raises(swf.InvalidWorkflow, match="plain def"):
         app.on_error("hook")  # type: ignore[type-var]
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_hook_that_returns_a_coroutine_is_told_since_nobody_awaits_it(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    async def send(failure: swf.Failure) -> None: ...
+
+    app.on_error(lambda failure: send(failure))
+
+    @app.workflow("t.pay.v1", retry=ONCE)
+    async def pay(ctx: swf.Context) -> None:
+        raise ValueError("no such card")
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        with pytest.raises(swf.RunFailed, match="no such card"):
+            await handle.result("10s")
+    _, told_of_it = told(lines)
+    assert "the error hook" in told_of_it.getMessage()
+    assert told_of_it.getMessage().endswith("it returned a coroutine, which nobody awaits: a hook is a plain def")
+
+
+@pytest.mark.parametrize("detail", ["traceback", "message", "type"])
+async def test_a_line_about_a_hook_that_fails_names_the_run_and_says_as_much_as_may_be_said(
+    url: str, lines: pytest.LogCaptureFixture, detail: LogErrors
+) -> None:
+    app = swf.App(url, settings=swf.Settings(log_errors=detail))
+
+    @app.on_error
+    def broken(failure: swf.Failure) -> None:
+        raise RuntimeError(SECRET)
+
+    @app.workflow("t.pay.v1", retry=ONCE)
+    async def pay(ctx: swf.Context) -> None:
+        raise ValueError("no such card")
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        with pytest.raises(swf.RunFailed):
+            await handle.result("10s")
+    await app.close()
+    _, line = told(lines)
+    assert (line.__dict__["run_id"], line.__dict__["error_type"]) == (str(handle.id), "RuntimeError")
+    assert "RuntimeError" in line.getMessage()
+    assert (SECRET in line.getMessage()) == (detail != "type")
+    assert ("Traceback" in shown(line)) == (detail == "traceback")
 
 
 async def test_an_error_that_can_neither_be_shown_nor_logged_still_ends_its_run(

@@ -10,6 +10,7 @@ be shown, a hook may raise. None of this may change what becomes of the run, so 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import traceback
 from collections.abc import Callable, Sequence
@@ -112,13 +113,16 @@ class Failures:
     def _tell(self, failure: Failure, lease: Lease) -> None:
         try:
             self._log(failure, lease)
-        except Exception:
-            _contained("a failure could not be logged", failure, self._detail)
+        except Exception as error:
+            self._contained("a failure could not be logged", failure, lease, error)
         for hook in tuple(self._hooks):
             try:
-                hook(failure)
-            except (Exception, SystemExit):
-                _contained(f"the error hook {_name_of(hook)} failed", failure, self._detail)
+                answer = hook(failure)
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                    raise TypeError("it returned a coroutine, which nobody awaits: a hook is a plain def")
+            except (Exception, SystemExit) as error:
+                self._contained(f"the error hook {_name_of(hook)} failed", failure, lease, error)
 
     def _log(self, failure: Failure, lease: Lease) -> None:
         ends = failure.step is None and not failure.will_retry
@@ -136,6 +140,13 @@ class Failures:
         if is_traced:
             record.exc_text = _traceback(error)  # what formatters write: not megabytes, and nothing that a file refuses
         log.handle(record)
+
+    def _contained(self, what: str, failure: Failure, lease: Lease, error: BaseException) -> None:
+        """The last resort: whatever happens here is nobody's failure."""
+        with suppress(Exception):
+            story = error if self._detail == "traceback" else None
+            extra = about(lease, worker=self._worker, error_type=type(error).__name__)
+            log.warning("%s for run %s: %s", what, failure.run_id, self._shown(error), exc_info=story, extra=extra)
 
     def _shown(self, error: BaseException) -> str:
         return type(error).__name__ if self._detail == "type" else mask_text(one_line(error))
@@ -172,9 +183,3 @@ def _what_happened(failure: Failure) -> str:
 
 def _name_of(hook: ErrorHook) -> str:
     return str(getattr(hook, "__qualname__", type(hook).__qualname__))
-
-
-def _contained(what: str, failure: Failure, detail: LogErrors) -> None:
-    """From an except block. The last resort: whatever happens here is nobody's failure."""
-    with suppress(Exception):
-        log.warning("%s for run %s", what, failure.run_id, exc_info=detail == "traceback")

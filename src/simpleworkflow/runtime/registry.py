@@ -325,7 +325,7 @@ class Registry:
         """What to call with every failure."""
 
     def add_error_hook(self, hook: ErrorHook) -> None:
-        if not callable(hook) or inspect.iscoroutinefunction(hook):
+        if not callable(hook) or any(map(inspect.iscoroutinefunction, (hook, type(hook).__call__))):
             raise InvalidWorkflow(
                 "an error hook is a plain def that takes a Failure; it is called in the worker's loop"
             )
