@@ -15,6 +15,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow.client import looking
 from simpleworkflow.config import LogErrors
 from simpleworkflow.logs import RunFilter
 from simpleworkflow.model.states import Status
@@ -323,6 +324,37 @@ async def test_a_line_about_a_hook_that_fails_names_the_run_and_says_as_much_as_
     assert "RuntimeError" in line.getMessage()
     assert (SECRET in line.getMessage()) == (detail != "type")
     assert ("Traceback" in shown(line)) == (detail == "traceback")
+
+
+@pytest.mark.parametrize("detail", ["traceback", "type"])
+async def test_a_line_about_a_run_that_is_waited_for_quotes_errors_only_where_they_may_be_written(
+    url: str, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, detail: LogErrors
+) -> None:
+    monkeypatch.setattr(looking, "EXPLAIN_AFTER", 0.0)
+    app = swf.App(url, settings=swf.Settings(log_errors=detail))
+
+    @app.workflow("t.pay.v1", retry=swf.Retry(max_attempts=2, base="5m"))
+    async def pay(ctx: swf.Context) -> None:
+        raise ValueError(f"the card {SECRET} was refused by postgresql://ada:geheim@bank/accounts")
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        await eventually(lambda: told(lines), "its first attempt has failed")
+        await eventually(lambda: _has_failed_once(handle), "and that is on record")
+        waiter = asyncio.create_task(handle.result())
+        await eventually(lambda: "still waiting" in lines.text, "the line is there")
+        await handle.cancel()
+        with pytest.raises(swf.RunCancelled):
+            await waiter
+    await app.close()
+    (line,) = [one.getMessage() for one in lines.records if one.name == "simpleworkflow.client"]
+    assert f"run {handle.id} (t.pay.v1) is pending" in line
+    assert (SECRET in line) == (detail != "type")
+    assert "geheim" not in line
+
+
+async def _has_failed_once(handle: swf.RunHandle[None]) -> bool:
+    return (await handle.get()).attempt == 1
 
 
 async def test_an_error_that_can_neither_be_shown_nor_logged_still_ends_its_run(

@@ -19,6 +19,7 @@ from ..model.payload import decode
 from ..model.records import Count, Event, Happening, Run, Signal, WorkerInfo
 from ..store.operations import events, explain, outbox, runs, steps, workers
 from ..store.protocol import Operation
+from ..store.url import mask_text
 from .addressing import Addressing, by_key
 from .asking import finished_within
 from .explain import DEPTH
@@ -216,7 +217,13 @@ class Looking(Addressing):
         return run
 
     async def _log_waiting(self, run_id: UUID) -> None:
+        """With log_errors="type" without the sentence of explain, which quotes the texts of errors."""
         try:
-            log.warning("still waiting: %s", await self.explain(run_id), extra={"run_id": str(run_id)})
+            if self.settings.log_errors == "type":
+                run = await self.get(run_id)
+                told = f"run {run_id} ({run.type}) is {run.status}; simpleworkflow explain {run_id} says more"
+            else:
+                told = mask_text(await self.explain(run_id))
+            log.warning("still waiting: %s", told, extra={"run_id": str(run_id)})
         except StoreUnavailable as error:
             log.warning("still waiting for run %s: %s", run_id, error, extra={"run_id": str(run_id)})
