@@ -41,6 +41,9 @@ class Control(Outbox):
     async def signal(self, name: str, payload: Any = None, /, *, key: str, id: RunId | None = None) -> UUID: ...
 
     @overload
+    async def signal(self, name: str, /, *, payload: Any, key: str, id: RunId | None = None) -> UUID: ...
+
+    @overload
     async def signal(self, *, name: str, payload: Any = None, key: str, id: RunId | None = None) -> UUID: ...
 
     async def signal(
