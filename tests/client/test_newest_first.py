@@ -114,3 +114,19 @@ def test_a_place_is_the_id_where_the_id_tells_the_time() -> None:
     assert place_of(child, at).below.int >> 80 == round(at.timestamp() * 1000 - 0.5)
     assert place_of(child, datetime.max.replace(tzinfo=UTC)).below.int < 1 << 128
     assert place_of(UUID(int=(1 << 128) - 1), None).at.year == 9999 or place_of(child, None).at.year > 2025
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+async def test_the_children_of_a_run_are_listed_oldest_first_page_by_page(
+    app: swf.App, ledger: Ledger, raw: Raw, size: int
+) -> None:
+    parent = await born(ledger, raw, id_of(100), 100)
+    children = [
+        await born(ledger, raw, child_id_of(parent, f"ship#{number}"), 50 - number, parent) for number in range(8)
+    ]
+    seen: list[UUID] = []
+    while page := await app.children(parent, after=seen[-1] if seen else None, limit=size):
+        seen += [run.id for run in page]
+    assert seen == children
+    with pytest.raises(swf.RunNotFound):
+        await app.children(parent, after=uuid4())

@@ -43,7 +43,10 @@ class Board(Looking):
         _check_limit(limit, MOST_CHILDREN)
         place: UUID | None = None if after is None else run_uuid(after)
         wanted = await self._meant(run_id, key)
-        return await self._engine.run(board.children(wanted, after=place, limit=limit))
+        found = await self._engine.run(board.children(wanted, after=place, limit=limit))
+        if place is not None and not found:
+            await self.get(place)  # behind a run that is gone nothing would come, as if there were no more
+        return found
 
     async def worker_states(self) -> list[WorkerState]:
         """Every worker on record, the stopped and the silent ones too, and how many runs each holds now."""

@@ -12,12 +12,13 @@ FROM workflow.workflow_worker w
 ORDER BY w.started_at, w.id
 
 -- name: children_of_run
--- Oldest first, a page at a time. By the index on parents, whatever the planner thinks of the order by id.
+-- Oldest first by creation (the ids of children tell no order), a page at a time. By the index on parents, whatever the
+-- planner thinks of the order.
 -- param: run_id uuid, after uuid, limit integer
-WITH child AS MATERIALIZED (SELECT c.id FROM workflow.workflow_run c WHERE c.parent_id = :run_id)
+WITH child AS MATERIALIZED (SELECT c.id, c.created_at FROM workflow.workflow_run c WHERE c.parent_id = :run_id)
 SELECT {run_columns} FROM child JOIN workflow.workflow_run r ON r.id = child.id
-WHERE (:after IS NULL OR r.id > :after)
-ORDER BY r.id LIMIT :limit
+WHERE (:after IS NULL OR (child.created_at, child.id) > (SELECT a.created_at, a.id FROM child a WHERE a.id = :after))
+ORDER BY child.created_at, child.id LIMIT :limit
 
 -- name: steps_of_run
 -- Everything on record, with the failures that a retry of the run has superseded.
