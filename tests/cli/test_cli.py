@@ -182,7 +182,7 @@ def test_a_second_signal_does_not_wait_for_running_code(app: swf.App, url: str, 
         handle = app.sync.trigger("other.stubborn.v1")
         until(lambda: "the stubborn one runs" in worker.log, "it is running")
         worker.signal(signal.SIGTERM)
-        until(lambda: "stops; 1 runs are under way" in worker.log, "the first signal arrived")
+        until(lambda: "stops; 1 run under way" in worker.log, "the first signal arrived")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 3
     finally:

@@ -254,7 +254,7 @@ def test_a_second_ctrl_c_does_not_wait_for_running_code(start: Callable[..., Dev
     handle = app.sync.trigger("dev.block.v1")
     dev.until(lambda: "blocking" in dev.err, "it is running")
     dev.process.send_signal(signal.SIGINT)
-    dev.until(lambda: "stops; 1 runs are under way" in dev.err, "the first one arrived")
+    dev.until(lambda: "stops; 1 run under way" in dev.err, "the first one arrived")
     assert dev.stop() == 0
     assert handle.get().status is swf.Status.PENDING
     app.sync.close()

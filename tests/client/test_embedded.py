@@ -223,4 +223,4 @@ def test_an_embedded_worker_that_waits_for_running_code_says_so(app: swf.App, ca
     assert handle.result("10s") == "finished"
     (told,) = [record for record in caplog.records if " stops; " in record.getMessage()]
     assert told.levelname == "WARNING"
-    assert "1 runs are under way and have 20 s to finish, then they are handed back" in told.getMessage()
+    assert "1 run under way; what has not finished within 20 s is handed back" in told.getMessage()

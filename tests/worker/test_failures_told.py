@@ -410,7 +410,26 @@ async def test_a_run_that_the_sweep_gives_up_is_an_error(app: swf.App, lines: py
     await app._engine.call(sweeper.sweep)
     assert (await handle.get()).status is Status.FAILED
     (only,) = [record for record in lines.records if record.levelname == "ERROR"]
-    assert only.getMessage() == f"1 runs failed for good, since their workers crashed too often: {handle.id}"
+    assert only.getMessage() == f"1 run failed for good after too many crashes: {handle.id}"
+
+
+async def test_a_run_whose_deadline_passes_while_it_waits_is_an_error(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow("t.waits.v1", timeout="50ms")
+    async def waits(ctx: swf.Context) -> None:
+        await ctx.wait_for_signal("approved")
+
+    async with app.worker():
+        handle = await app.trigger(waits)
+        with pytest.raises(swf.RunTimedOut):
+            await handle.result("20s")
+        late = await app.trigger("t.nobody.v1", start_within="50ms")
+        with pytest.raises(swf.RunTimedOut):
+            await late.result("20s")
+    told_of_both = [record.getMessage() for record in lines.records if record.levelname == "ERROR"]
+    words = "1 run timed out, past a deadline or not started in time"
+    assert told_of_both == [f"{words}: {handle.id}", f"{words}: {late.id}"]
 
 
 async def test_a_run_that_is_failed_for_want_of_a_handler_is_an_error(

@@ -17,6 +17,7 @@ from ..version import __version__
 from .claim import Claimer
 from .loop import pause_unless
 from .process import Identity
+from .sweep import some_runs
 from .unknown import warn_of_the_unknown
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -77,7 +78,8 @@ def _some(names: Sequence[str]) -> str:
 
 def what_waits(under_way: int) -> str:
     """While the database is away."""
-    ours = f"{under_way} runs under way here keep what they finish in memory, and " if under_way else ""
+    keep = "keeps what it finishes" if under_way == 1 else "keep what they finish"
+    ours = f"{some_runs(under_way)} under way here {keep} in memory, and " if under_way else ""
     return f"{ours}nothing is claimed until it is back"
 
 
@@ -85,7 +87,7 @@ def say_stopping(me: Identity, under_way: int, patience: float, *, is_embedded: 
     """Somebody may be waiting for this process to end. A program that has set up no logging shows warnings only."""
     about = {"worker": me.id}
     if under_way and is_embedded and patience > 0:
-        told = "worker %s stops; %d runs are under way and have %g s to finish, then they are handed back"
-        log.warning(told, me.id, under_way, patience, extra=about)
+        told = "worker %s stops; %s under way; what has not finished within %g s is handed back"
+        log.warning(told, me.id, some_runs(under_way), patience, extra=about)
     else:
-        log.info("worker %s stops; %d runs are under way", me.id, under_way, extra=about)
+        log.info("worker %s stops; %s under way", me.id, some_runs(under_way), extra=about)

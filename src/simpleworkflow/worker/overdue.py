@@ -17,7 +17,7 @@ from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.operations import leases
 from .loop import forever, pause_unless
-from .sweep import BATCH, count_swept
+from .sweep import BATCH, count_swept, tell_ended
 
 SLACK = 0.005
 SPREAD = 0.1
@@ -61,6 +61,7 @@ class Overdue:
         self._read = now  # until it has been read anew
         while True:
             ended = await ledger.run(leases.expire(limit=BATCH))
+            tell_ended("timed out, past a deadline or not started in time", ended)
             await count_swept(ledger, meter, ended)
             if len(ended) < BATCH:
                 break

@@ -56,6 +56,17 @@ async def count_swept(ledger: Ledger, meter: Meter | None, moved: Sequence[UUID]
         log.warning("%d swept runs could not be counted: %s", len(moved), error)
 
 
+def some_runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def tell_ended(how: str, ended: Sequence[UUID]) -> None:
+    """Their code never came to say anything."""
+    if ended:
+        shown = ", ".join(map(str, ended[:MOST_NAMED])) + (" …" if len(ended) > MOST_NAMED else "")
+        log.error("%s %s: %s", some_runs(len(ended)), how, shown)
+
+
 class Sweeper:
     def __init__(
         self,
@@ -100,15 +111,11 @@ class Sweeper:
         while True:
             taken = await self._ledger.run(leases.crash(dead, limit=BATCH, chance=random.random(), me=self._me))
             if taken:
-                log.warning("took back %d runs whose worker stopped without finishing them", len(taken))
-                self._tell_ended([run_id for run_id, status in taken if status.is_terminal])
+                log.warning("took back %s whose worker stopped without finishing", some_runs(len(taken)))
+                tell_ended(
+                    "failed for good after too many crashes", [run_id for run_id, end in taken if end.is_terminal]
+                )
                 self._on_found()
                 await count_swept(self._ledger, self._meter, [run_id for run_id, _ in taken])
             if len(taken) < BATCH:
                 return
-
-    def _tell_ended(self, ended: Sequence[UUID]) -> None:
-        """Their code never came to say anything."""
-        if ended:
-            shown = ", ".join(map(str, ended[:MOST_NAMED])) + (" …" if len(ended) > MOST_NAMED else "")
-            log.error("%d runs failed for good, since their workers crashed too often: %s", len(ended), shown)
