@@ -63,7 +63,9 @@ def hold(named: tuple[str, ...], url: str | None, reason: str | None, as_key: bo
 @url_option
 @key_option
 @json_option
-@click.option("--run-new", is_flag=True, help="run a new step that seemed to be a renamed one, and held the run")
+@click.option(
+    "--run-new", is_flag=True, help="Run the new step that holds the run because it looks like a renamed one."
+)
 def resume(named: tuple[str, ...], run_new: bool, url: str | None, as_key: bool, as_json: bool) -> None:
     """Let held runs go on."""
     change_all(named, url, as_key, as_json, lambda app: partial(app.resume, run_new=run_new))

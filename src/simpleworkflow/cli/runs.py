@@ -43,7 +43,9 @@ def runs() -> None:
     type=click.Choice([status.value for status in Status]),
     help="Only runs in this state; repeatable.",
 )
-@click.option("--held", is_flag=True, help="Only runs that an operator, or the end of their attempts, holds.")
+@click.option(
+    "--held", is_flag=True, help="Only held runs: by an operator, for want of attempts, or since the code does not fit."
+)
 @click.option("--since", type=Instant(), help="Created since: a duration back from now, or an instant.")
 @click.option("--until", type=Instant(), help="Created before.")
 @click.option("--key", callback=check_one_key, help="The run with this idempotency key.")

@@ -33,7 +33,10 @@ WHOLE = 32
 MOST_LISTED = 10
 
 key_option: Callable[[F], F] = click.option(
-    "--key", "as_key", is_flag=True, help="RUN is the idempotency key of a run, whatever it looks like."
+    "--key",
+    "as_key",
+    is_flag=True,
+    help="RUN is an idempotency key. Otherwise: an id, its beginning (8 digits or more), or a key.",
 )
 
 
