@@ -121,6 +121,46 @@ async def test_a_step_finds_its_record_under_a_former_name(shop: Shop) -> None:
     assert shop.did == ["charge", "ship", "notify"]
 
 
+async def test_a_record_under_a_former_name_belongs_to_one_call_only(shop: Shop) -> None:
+    of(shop, "charge")
+
+    async def before(ctx: swf.Context) -> list[str]:
+        first = [await ctx.step(charge, 1), await ctx.step(charge, 2)]
+        await ctx.wait_for_signal(GO)
+        return first
+
+    async def after(ctx: swf.Context) -> list[str]:
+        done = [await ctx.step(charge_card, 1), await ctx.step(charge, 2), await ctx.step(charge, 3)]
+        await ctx.wait_for_signal(GO)
+        return done
+
+    handle = await begun(shop, before)
+    of(shop, "charge_card", formerly="charge")
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    steps = {step.step_id: step.input_json for step in await shop.app.steps(handle.id) if step.kind == "step"}
+    assert steps == {"charge#0": "1", "charge#1": "2", "charge#2": "3"}
+    assert shop.did == ["charge", "charge", "charge"]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_new_step_that_bears_a_former_name_is_not_taken_for_the_renamed_one(shop: Shop, key: Any) -> None:
+    of(shop, "charge", key=key)
+    of(shop, "charge_card", key=key, formerly="charge")
+
+    async def code(ctx: swf.Context) -> list[str]:
+        first = await ctx.step(charge, 1)
+        await ctx.wait_for_signal(GO)
+        return [first, await ctx.step(charge_card, 1)]
+
+    handle = await begun(shop, code)
+    with shop.app.served_by(shop.deploy(code)):
+        async with shop.app.worker():
+            assert await handle.result("10s") == ["charge", "charge_card"]
+    assert shop.did == ["charge", "charge_card"]
+
+
 @pytest.mark.parametrize("policy", ["warn", "run"])
 async def test_a_workflow_may_say_that_renamed_steps_run(
     shop: Shop, policy: Any, caplog: pytest.LogCaptureFixture

@@ -22,10 +22,9 @@ from ..model.duration import human
 from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
-from .branches import IN_STEP, Body
+from .branches import IN_STEP, Body, Branch
 from .labels import about
 from .memo import Memo
-from .replay import path_of
 from .step import Call, resolve
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Steps(Memo):
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
         if call.options.formerly and self._has_past:
-            step_id = self._as_recorded(step_id, call)
+            step_id = self._as_recorded(branch, step_id, call)
         made = self._written[step_id] = self._step(call, args, kwargs, step_id)
         self.made.add(step_id, made, call.shown, sys._getframe(above))
         if branch.callers is not None:
@@ -96,14 +95,20 @@ class Steps(Memo):
             if failed is not None:  # raised out here it has no __context__, as on every replay
                 raise StepFailed.recorded(call.name, step_id, failed)
 
-    def _as_recorded(self, step_id: str, call: Call) -> str:
-        """Where a step that was renamed is on record, if it is."""
-        if step_id in self._stage.history.steps:
+    def _as_recorded(self, branch: Branch, step_id: str, call: Call) -> str:
+        """Where a step that was renamed is on record, if it is.
+
+        It is counted there as a use of its former name: of two calls, one of the old name and one of the new, each has
+        a record of its own.
+        """
+        steps, key = self._stage.history.steps, call.options.key
+        if step_id in steps:
             return step_id
-        path = path_of(step_id)
-        count = step_id[len(path) + len(call.name) :]
-        former = (f"{path}{name}{count}" for name in call.options.formerly)
-        return next((place for place in former if place in self._stage.history.steps), step_id)
+        for name in call.options.formerly:
+            place = branch.place_of_next(name, key)
+            if place in steps and branch.take_next(name, key):
+                return place
+        return step_id
 
     def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
