@@ -57,7 +57,7 @@ class Steps(Memo):
         if call.options.formerly and self._has_past:
             step_id = self._as_recorded(branch, step_id, call)
         made = self._written[step_id] = self._step(call, args, kwargs, step_id)
-        self.made.add(step_id, made, call.shown, sys._getframe(above))
+        self.made.add(step_id, made, call.shown, sys._getframe(above), branch)
         if branch.callers is not None:
             branch.callers.append((asyncio.current_task(), made))
         return made
