@@ -37,6 +37,13 @@ LONGEST_INPUT = 16_384
 UNTRACED = nullcontext()
 GRACE = 0.1
 """Seconds that a step may come back after its timeout without a word about it."""
+STUBBORN_AFTER = 10.0
+"""Seconds that a step may go on after it was cancelled by its timeout without a word about it."""
+STALLED = (
+    "the event loop stood still meanwhile, in this step or in another run: await what takes long, or write it as a "
+    "plain def"
+)
+SWALLOWED = "its code has caught the cancellation and gone on: let asyncio.CancelledError pass"
 
 
 class Steps(Memo):
@@ -218,27 +225,42 @@ class Steps(Memo):
         if call.options.timeout is None:
             return await work
         limit, loop, began = asyncio.timeout(None), asyncio.get_running_loop(), self._stage.clock.passed()
-        timer = self._stage.call_later(call.options.timeout, lambda: limit.reschedule(loop.time()))
+        body, is_stopped = IN_STEP.get(), False
+
+        def passed() -> float:
+            return self._stage.clock.passed() - began
+
+        def expire() -> None:
+            limit.reschedule(loop.time())
+            goes_on = self._stage.call_later(
+                STUBBORN_AFTER, lambda: self._warn_of_time(call, body, passed(), SWALLOWED)
+            )
+            timers.append(goes_on)
+
+        timers = [self._stage.call_later(call.options.timeout, expire)]
         try:
             async with limit:
                 return await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            is_stopped = True
             raise _too_late(call) from error
+        except asyncio.CancelledError:
+            is_stopped = True
+            raise
         finally:
-            timer.cancel()
-            took = self._stage.clock.passed() - began
-            if took > call.options.timeout + GRACE and not limit.expired():
-                self._warn_of_time(call, took)
+            for timer in timers:
+                timer.cancel()
+            if passed() > call.options.timeout + GRACE and not is_stopped:
+                self._warn_of_time(call, body, passed(), SWALLOWED if limit.expired() else STALLED)
 
-    def _warn_of_time(self, call: Call, took: float) -> None:
-        """It has ended by itself, too late: the timer had no turn in between."""
-        lease, body = self._stage.lease, IN_STEP.get()
+    def _warn_of_time(self, call: Call, body: Body | None, took: float, why: str) -> None:
+        """It has ended by itself, too late, or goes on."""
+        lease = self._stage.lease
         log.warning(
-            "step %s of run %s (%s) took %s; its timeout of %s could not be enforced, since the event loop stood still "
-            "meanwhile, in this step or in another run: await what takes long, or write it as a plain def",
-            *(call.name, lease.id, lease.type, human(round(took, 1)), human(call.options.timeout or 0.0)),
+            "step %s of run %s (%s) took %s; its timeout of %s could not be enforced, since %s",
+            *(call.name, lease.id, lease.type, human(round(took, 1)), human(call.options.timeout or 0.0), why),
             extra=about(lease, **({} if body is None else {"step": body.step_id})),
         )
 
