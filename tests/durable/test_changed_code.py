@@ -104,6 +104,9 @@ async def test_a_renamed_step_is_not_run_again_but_holds_the_run_with_both_names
             assert "charge_card#0 is not on record, and charge#0, which is, is not asked for" in str(run.hold_reason)
             assert run.attempt == 0
             assert "renamed" in await handle.explain()
+            (told,) = [one for one in await shop.app.doctor() if one.check == "held-runs"]
+            assert "1 of them because what is on record does not fit the code" in told.seen
+            assert "resume --run-new" in str(told.fix)
             await handle.resume()
             await until_held(shop.app, handle.id)  # the same code meets the same doubt
             await handle.resume(run_new=True)
