@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,11 +104,97 @@ async def test_a_renamed_step_is_not_run_again_but_holds_the_run_with_both_names
             assert "charge_card#0 is not on record, and charge#0, which is, is not asked for" in str(run.hold_reason)
             assert run.attempt == 0
             assert "renamed" in await handle.explain()
+            (told,) = [one for one in await shop.app.doctor() if one.check == "held-runs"]
+            assert "1 of them because what is on record does not fit the code" in told.seen
+            assert "resume --run-new" in str(told.fix)
             await handle.resume()
             await until_held(shop.app, handle.id)  # the same code meets the same doubt
             await handle.resume(run_new=True)
             assert await handle.result("10s") == ["charge_card", "ship", "notify"]
     assert shop.did == ["charge", "ship", "charge_card", "notify"]
+
+
+async def as_a_keyword(ctx: swf.Context) -> str:
+    paid = await ctx.step(charge_card, 1)
+    await ctx.wait_for_signal(GO)
+    return "{charge}".format_map(SimpleNamespace(charge=paid).__dict__)
+
+
+async def as_a_key(ctx: swf.Context) -> dict[str, str]:
+    paid = str(await ctx.step(charge_card, 1))
+    await ctx.wait_for_signal(GO)
+    return {"charge": paid}
+
+
+async def as_a_value(ctx: swf.Context) -> None:
+    await ctx.publish("state", "charge")
+    await ctx.step(charge_card, 1)
+    await ctx.wait_for_signal(GO)
+
+
+async def as_a_part(ctx: swf.Context) -> str:
+    paid = await ctx.step(charge_card, 1)
+    await ctx.wait_for_signal(GO)
+    return f"charge{paid}"
+
+
+@pytest.mark.parametrize("code", [as_a_keyword, as_a_key, as_a_value, as_a_part])
+async def test_a_renamed_step_holds_the_run_although_its_old_name_is_a_word_of_the_code(shop: Shop, code: Any) -> None:
+    of(shop, "charge", "charge_card", "ship", "notify")
+    handle = await begun(shop, old_code)
+    with shop.app.served_by(shop.deploy(code)):
+        async with shop.app.worker():
+            run = await until_held(shop.app, handle.id)
+    assert "charge_card#0 is not on record, and charge#0, ship#0, which is" in str(run.hold_reason)
+    assert shop.did == ["charge", "ship"]
+
+
+async def test_a_step_that_is_added_before_others_of_its_kind_and_arguments_runs(shop: Shop) -> None:
+    async def body(number: int) -> None:
+        shop.did.append("body")
+
+    async def before(ctx: swf.Context) -> None:
+        for name in ("first", "second"):
+            await ctx.step(name, body, 1)
+        await ctx.wait_for_signal(GO)
+
+    async def after(ctx: swf.Context) -> None:
+        for name in ("added", "first", "second"):
+            await ctx.step(name, body, 1)
+        await ctx.wait_for_signal(GO)
+
+    handle = await begun(shop, before)
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert shop.did == ["body"] * 3
+
+
+class Desk:
+    async def pay(self, ctx: swf.Context) -> None:
+        await ctx.step(charge, 1)
+
+
+desk = Desk()
+
+
+async def test_a_step_that_is_added_before_those_of_an_object_runs(shop: Shop) -> None:
+    of(shop, "charge", "notify")
+
+    async def before(ctx: swf.Context) -> None:
+        await desk.pay(ctx)
+        await ctx.wait_for_signal(GO)
+
+    async def after(ctx: swf.Context) -> None:
+        await ctx.step(notify, 1)
+        await desk.pay(ctx)
+        await ctx.wait_for_signal(GO)
+
+    handle = await begun(shop, before)
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert shop.did == ["charge", "notify"]
 
 
 async def test_a_step_finds_its_record_under_a_former_name(shop: Shop) -> None:
@@ -119,6 +206,46 @@ async def test_a_step_finds_its_record_under_a_former_name(shop: Shop) -> None:
         async with shop.app.worker():
             assert await handle.result("10s") == ["charge", "ship", "notify"]
     assert shop.did == ["charge", "ship", "notify"]
+
+
+async def test_a_record_under_a_former_name_belongs_to_one_call_only(shop: Shop) -> None:
+    of(shop, "charge")
+
+    async def before(ctx: swf.Context) -> list[str]:
+        first = [await ctx.step(charge, 1), await ctx.step(charge, 2)]
+        await ctx.wait_for_signal(GO)
+        return first
+
+    async def after(ctx: swf.Context) -> list[str]:
+        done = [await ctx.step(charge_card, 1), await ctx.step(charge, 2), await ctx.step(charge, 3)]
+        await ctx.wait_for_signal(GO)
+        return done
+
+    handle = await begun(shop, before)
+    of(shop, "charge_card", formerly="charge")
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    steps = {step.step_id: step.input_json for step in await shop.app.steps(handle.id) if step.kind == "step"}
+    assert steps == {"charge#0": "1", "charge#1": "2", "charge#2": "3"}
+    assert shop.did == ["charge", "charge", "charge"]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_new_step_that_bears_a_former_name_is_not_taken_for_the_renamed_one(shop: Shop, key: Any) -> None:
+    of(shop, "charge", key=key)
+    of(shop, "charge_card", key=key, formerly="charge")
+
+    async def code(ctx: swf.Context) -> list[str]:
+        first = await ctx.step(charge, 1)
+        await ctx.wait_for_signal(GO)
+        return [first, await ctx.step(charge_card, 1)]
+
+    handle = await begun(shop, code)
+    with shop.app.served_by(shop.deploy(code)):
+        async with shop.app.worker():
+            assert await handle.result("10s") == ["charge", "charge_card"]
+    assert shop.did == ["charge", "charge_card"]
 
 
 @pytest.mark.parametrize("policy", ["warn", "run"])

@@ -113,6 +113,29 @@ async def test_calls_that_the_code_has_dismissed_do_not_fail_the_run(app: swf.Ap
         assert await app.run(dismissed, timeout="10s") == "charged 2"
 
 
+async def test_what_the_loser_of_a_race_has_left_behind_does_not_fail_the_run(app: swf.App) -> None:
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @app.workflow("t.loser.v1", retry=ONCE)
+    async def contested(ctx: swf.Context) -> int:
+        kept = []
+
+        async def loser() -> None:
+            kept.append(asyncio.create_task(ctx.step(slow)))
+            calls = [ctx.step(charge, 1), ctx.step(charge, 2)]
+            await ctx.wait_for_signal("never")
+            for call in calls:
+                await call
+
+        first = await ctx.race(loser(), ctx.sleep("50ms"))
+        await ctx.sleep("1100ms")
+        return first.index
+
+    async with app.worker():
+        assert await app.run(contested, timeout="10s") == 1
+
+
 async def test_a_failing_run_that_forgot_an_await_keeps_its_own_error(
     app: swf.App, recwarn: pytest.WarningsRecorder
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pydantic
 import pytest
@@ -194,3 +195,22 @@ async def test_the_end_of_another_run_may_start_a_workflow_that_takes_no_input(
             await one.result("15s")
             assert (await one.get()).status is Status.SUCCEEDED
     assert {key.split(":")[0] for key in started} == {"on_cancel", "dead_letter"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument", "value"),
+    [(Decimal, "1.10", Decimal("1.10")), (tuple, [1, 2], (1, 2)), (UUID, str(UUID(int=7)), UUID(int=7))],
+)
+async def test_a_class_that_is_run_as_a_step_gives_back_one_of_its_own(
+    app: swf.App, kind: Any, argument: Any, value: Any
+) -> None:
+    executions: list[Any] = []
+
+    @app.workflow("t.class.v1")
+    async def made(ctx: swf.Context) -> None:
+        executions.append(await ctx.step(kind, argument))
+        await ctx.sleep("1100ms")
+
+    async with app.worker():
+        await app.run(made, timeout="10s")
+    assert executions == [value, value]

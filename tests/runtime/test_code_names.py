@@ -43,11 +43,20 @@ async def helper(ctx: swf.Context) -> None:
 class Bank:
     async def charge(self) -> None: ...
 
+    @swf.step(name="a method that is a step")
+    async def book(self) -> None: ...
+
     async def pay(self, ctx: swf.Context) -> None:
         await ctx.step("in a method", self.charge)
 
 
+class Branch(Bank):
+    async def open(self, ctx: swf.Context) -> None:
+        await ctx.step("in a method of an object", plain)
+
+
 steps.in_module = in_module  # type: ignore[attr-defined]
+branch = Branch()
 BY_KIND = {"one": decorated, "two": functools.partial(plain)}
 
 
@@ -67,7 +76,7 @@ def workflow(nearby: Any) -> Any:
         await ctx.run(child)
         await ctx.run("t.by_name.v1")
         await helper(ctx)
-        await Bank().pay(ctx)
+        await branch.open(ctx)
         await pack()
 
     return handler
@@ -76,13 +85,23 @@ def workflow(nearby: Any) -> Any:
 FOUND = [
     "decorated", "plain", "given name", "older", "oldest", "a constant", "parcel 17", "in_module", "in_a_closure",
     "t.child.v1", "t.by_name.v1", "in a method", "charge", "pack", "workflow.<locals>.handler.<locals>.pack",
-    "of_a_helper",
+    "of_a_helper", "in a method of an object", "a method that is a step",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_name_that_the_code_mentions_can_be_asked_for(name: str) -> None:
     assert names_in(workflow(plain)).can_ask_for(name)
+
+
+@pytest.mark.parametrize("name", ["decorated", "given name", "charge", "a method that is a step", "t.child.v1"])
+def test_a_name_that_the_code_refers_to_is_no_mere_word(name: str) -> None:
+    assert names_in(workflow(plain)).refers_to(name)
+
+
+@pytest.mark.parametrize("name", ["a constant", "t.by_name.v1", "parcel 17", "sleep"])
+def test_a_text_and_an_attribute_may_be_mere_words(name: str) -> None:
+    assert not names_in(workflow(plain)).refers_to(name)
 
 
 @pytest.mark.parametrize(

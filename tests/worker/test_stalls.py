@@ -12,6 +12,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
+from simpleworkflow.runtime import steps
 from simpleworkflow.worker import stalls
 from simpleworkflow.worker.stalls import Culprit, StallWatch, culprit_in
 
@@ -146,4 +147,37 @@ async def test_a_timeout_that_could_not_be_enforced_says_so(app: swf.App, lines:
     (record,) = [record for record in lines.records if "could not be enforced" in record.getMessage()]
     assert record.levelname == "WARNING"
     assert f"step slow of run {handle.id} (t.late.v1) took " in record.getMessage()
+    assert record.__dict__["step"] == "slow#0"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_timeout_that_a_step_has_swallowed_says_so_also_while_it_goes_on(
+    app: swf.App, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(steps, "GRACE", -1.0 if ends else 60.0)
+    monkeypatch.setattr(steps, "STUBBORN_AFTER", 60.0 if ends else 0.0)
+    goes_on = asyncio.Event()
+
+    @app.workflow("t.stubborn.v1")
+    async def stubborn(ctx: swf.Context) -> str:
+        @swf.step(timeout="20ms")
+        async def slow() -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+            while not ends and not goes_on.is_set():
+                await asyncio.sleep(0.005)
+            return "all the same"
+
+        return await ctx.step(slow)
+
+    async with app.worker():
+        handle = await app.trigger(stubborn)
+        await eventually(lambda: told(lines, "could not be enforced"))
+        goes_on.set()
+        assert await handle.result("10s") == "all the same"
+    (record,) = told(lines, "could not be enforced")
+    assert f"step slow of run {handle.id} (t.stubborn.v1) took " in record.getMessage()
+    assert "has caught the cancellation and gone on" in record.getMessage()
     assert record.__dict__["step"] == "slow#0"

@@ -206,7 +206,12 @@ async def held(look: Look) -> list[Finding]:
     since = ago(told.oldest or 0.0)
     seen = f"{amount(told.runs, 'run')} held by an operator or out of attempts{among}, the oldest for {since}"
     fix = f"simpleworkflow runs list --held {look.at}; when its cause is mended: simpleworkflow runs resume RUN"
-    return [Finding("held-runs", Level.NOTE, seen, fix)]
+    if not told.misfits:
+        return [Finding("held-runs", Level.NOTE, seen, fix)]
+    seen = f"{amount(told.runs, 'run')} held{among}, the oldest for {since}; {told.misfits} of them because what is on "
+    seen += "record does not fit the code: a renamed step, or data that it cannot read"
+    fix += "; if a step is new and not renamed: simpleworkflow runs resume --run-new RUN"
+    return [Finding("held-runs", Level.WARNING, seen, fix)]
 
 
 async def crashed(look: Look) -> list[Finding]:

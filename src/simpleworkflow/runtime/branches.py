@@ -92,6 +92,20 @@ class Branch:
         step_id = f"{self.path}{name}#{number}"
         return step_id if len(step_id) <= LONGEST_PLACE else _check_length(step_id)  # most need no call
 
+    def place_of_next(self, name: str, key: str | None) -> str:
+        """Where the next call of this name would be; nothing is counted."""
+        return f"{self.path}{name}#{self._uses.get(name, 0)}" if key is None else f"{self.path}{name}#={key}"
+
+    def take_next(self, name: str, key: str | None) -> bool:
+        """Count a call of another name as the next one of this; False when its key has been used already."""
+        if key is None:
+            self._uses[name] = self._uses.get(name, 0) + 1
+            return True
+        place = self.place_of_next(name, key)
+        is_free = place not in self._keys
+        self._keys.add(place)
+        return is_free
+
     def _refuse_others(self, name: str) -> None:
         """In a scope: while another task has a durable call under way, the next one needs a key."""
         self.callers = [(task, call) for task, call in self.callers or () if call.cr_frame is not None]

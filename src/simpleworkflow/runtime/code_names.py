@@ -3,7 +3,7 @@
 A record that is not asked for was either passed by (its step stands further down, or in a branch that is not taken) or
 left behind (its step was renamed or removed). The difference is whether the code can still ask for that name. It is
 found by reading the code of the handler and of every function that it refers to: the functions and workflows that its
-globals, closures and attributes name, and its string constants. Code of libraries is not read.
+globals and closures name, and its words: attributes and string constants. Code of libraries is not read.
 
 The answer errs to one side only where a name is computed by other means than an f-string with a constant part: then it
 is taken for gone, and the run is held, which somebody notices.
@@ -15,7 +15,7 @@ import dis
 import functools
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -33,19 +33,33 @@ _LIBRARIES = tuple(
 
 
 class StepNames:
-    def __init__(self, whole: set[str], parts: set[str]) -> None:
+    def __init__(self, whole: set[str], parts: set[str], words: Set[str] = frozenset()) -> None:
         self._whole = whole
+        """The names of what the code refers to."""
+        self._words = words
+        """Texts and attributes: each may be a name of a step, and may as well be the key of a dict."""
         self._parts = tuple(part for part in parts if len(part) >= SHORTEST_PART)
 
     def can_ask_for(self, name: str) -> bool:
         """A coroutine is known by its qualified name; the code mentions its last part."""
         last = name.rpartition(".")[2]
-        return last in self._whole or name in self._whole or name.startswith(self._parts) or name.endswith(self._parts)
+        return (
+            self.refers_to(name)
+            or last in self._words
+            or name in self._words
+            or name.startswith(self._parts)
+            or name.endswith(self._parts)
+        )
+
+    def refers_to(self, name: str) -> bool:
+        """Whether a function, a workflow or a constant of that name is in the code, and not a mere word."""
+        return name.rpartition(".")[2] in self._whole or name in self._whole
 
 
 def names_in(handler: Any) -> StepNames:
     whole: set[str] = set()
     parts: set[str] = set()
+    words: set[str] = set()
     seen: set[int] = set()
     waiting: list[Any] = [handler]
     while waiting and len(seen) < MOST_FUNCTIONS:
@@ -54,13 +68,17 @@ def names_in(handler: Any) -> StepNames:
                 continue
             seen.add(id(function.__code__))
             for code in _codes(function.__code__):
-                strings = {text for constant in code.co_consts for text in _strings(constant)}
-                whole |= strings | {code.co_name}
+                words |= {text for constant in code.co_consts for text in _strings(constant)}
+                words |= {name for name in code.co_names if name not in function.__globals__}
+                whole.add(code.co_name)
                 parts |= _parts(code)
                 for found in _referred(code, function):
                     whole |= _known_as(found)
+                    whole |= {
+                        name for one in _members(found) if isinstance(one, StepFunction) for name in _known_as(one)
+                    }
                     waiting.append(found)
-    return StepNames(whole, parts)
+    return StepNames(whole, parts, words)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -95,7 +113,7 @@ def _span(instruction: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int
 
 
 def _referred(code: CodeType, function: FunctionType) -> Iterator[Any]:
-    """What the names of this code mean; an attribute of an unknown object may be a step of that name."""
+    """What the names of this code mean, as far as that is known here."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     modules = []
     for name in (*code.co_names, *code.co_freevars):
@@ -103,10 +121,8 @@ def _referred(code: CodeType, function: FunctionType) -> Iterator[Any]:
             found = _content(cells[name])
         elif name in function.__globals__:
             found = function.__globals__[name]
-        elif name in code.co_freevars:
-            continue  # a variable of a function around it, whose code is read as well
         else:
-            found = name
+            continue  # an attribute, or a variable of a function around it, whose code is read as well
         if isinstance(found, ModuleType):
             modules.append(found)
         yield found
@@ -151,8 +167,17 @@ def _functions(found: Any) -> Iterator[FunctionType]:
             yield found
             if hasattr(found, "__wrapped__"):
                 yield from _functions(found.__wrapped__)
-    elif isinstance(found, type):
-        module = sys.modules.get(found.__module__)
+    else:
+        for member in _members(found):
+            yield from _functions(getattr(member, "__func__", member)) if isinstance(member, _METHODS) else ()
+
+
+_METHODS = (FunctionType, staticmethod, classmethod)
+
+
+def _members(found: Any) -> Iterator[Any]:
+    """What stands in a class of people's own, or in that of an object."""
+    for kind in (found if isinstance(found, type) else type(found)).__mro__:
+        module = sys.modules.get(kind.__module__)
         if module is not None and not str(getattr(module, "__file__", "")).startswith(_LIBRARIES):
-            for member in vars(found).values():
-                yield from _functions(getattr(member, "__func__", member)) if not isinstance(member, type) else ()
+            yield from list(vars(kind).values())

@@ -17,9 +17,12 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..model.errors import InvalidWorkflow
+from .branches import Branch
 
 Call = Any
 """A coroutine; one that is finished or closed has no frame any more."""
+_Entry = tuple[Call, str, CodeType, int, Branch | None]
+"""What was called, its name for people, the code and the instruction that made it, and in which branch."""
 
 PRUNE_AT = 100
 _OURS = f"{__package__.partition('.')[0]}."
@@ -55,23 +58,23 @@ class MadeCalls:
     """What one execution has made, by place."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Call, str, CodeType, int]] = {}
+        self._made: dict[str, _Entry] = {}
         self._prune_at = PRUNE_AT
 
-    def add(self, place: str, call: Call, what: str, frame: FrameType) -> None:
+    def add(self, place: str, call: Call, what: str, frame: FrameType, branch: Branch | None) -> None:
         made = self._made
         if len(made) >= self._prune_at:
             self._made = made = {place: one for place, one in made.items() if one[0].cr_frame is not None}
             self._prune_at = PRUNE_AT + 2 * len(made)
-        made[place] = call, what, frame.f_code, frame.f_lasti
+        made[place] = call, what, frame.f_code, frame.f_lasti, branch
 
     @property
     def is_finished(self) -> bool:
-        return all(call.cr_frame is None for call, *_ in self._made.values())
+        return all(call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values())
 
     def refuse_unfinished(self) -> None:
         """The code has returned: what is not finished now would never be."""
-        unfinished = [Made(*one) for one in self._made.values() if one[0].cr_frame is not None]
+        unfinished = [one for one in self._made.values() if one[0].cr_frame is not None and not _is_lost(one[-1])]
         if unfinished:
             raise InvalidWorkflow(_told(unfinished))
 
@@ -79,7 +82,7 @@ class MadeCalls:
         """Of the calls at these places, which have not begun: those that nothing refers to but we."""
         dropped = [place for place in written if place in self._made and _is_dropped(self._made, place)]
         if dropped:
-            raise InvalidWorkflow(_told([Made(*self._made[place]) for place in dropped]))
+            raise InvalidWorkflow(_told([self._made[place] for place in dropped]))
 
     def close(self) -> None:
         """Without Python's warning for each that was never awaited: what is to be said of them has been said."""
@@ -89,8 +92,8 @@ class MadeCalls:
         self._made.clear()
 
 
-def _told(calls: list[Made]) -> str:
-    first, *others = calls
+def _told(calls: list[_Entry]) -> str:
+    first, *others = (Made(*one[:4]) for one in calls)
     left = f"; so were {len(others)} more" if others else ""
     if first.has_begun:
         return f"{first} was still under way when the workflow returned{left}: await it, or the task that it runs in"
@@ -105,8 +108,13 @@ def caller() -> FrameType:
     return frame
 
 
-def _is_dropped(made: dict[str, tuple[Call, str, CodeType, int]], place: str) -> bool:
-    return sys.getrefcount(made[place][0]) == _ALONE
+def _is_lost(branch: Branch | None) -> bool:
+    """Whether it was made by a contender of a race that another one has won: nothing more is expected of that."""
+    return branch is not None and branch.is_lost
+
+
+def _is_dropped(made: dict[str, _Entry], place: str) -> bool:
+    return sys.getrefcount(made[place][0]) == _ALONE and not _is_lost(made[place][-1])
 
 
 async def _nothing() -> None: ...
@@ -115,7 +123,7 @@ async def _nothing() -> None: ...
 def _count_of_a_dropped_call() -> int:
     """As many references as a call has that its maker has dropped: ours here and the one of the places in memo.py."""
     call = _nothing()
-    made, written = {"": (call, "", _nothing.__code__, 0)}, {"": call}
+    made, written = {"": (call, "", _nothing.__code__, 0, None)}, {"": call}
     del call
     count = sys.getrefcount(made[""][0])
     written.popitem()[1].close()

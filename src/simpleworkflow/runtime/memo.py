@@ -129,8 +129,8 @@ class Memo:
     def _made_here(
         self, place: str, call: Coroutine[Any, Any, T], what: str, frame: FrameType
     ) -> Coroutine[Any, Any, T]:
-        self.made.add(place, call, what, frame)
         branch = BRANCH.get()
+        self.made.add(place, call, what, frame, branch)
         if branch is not None and branch.callers is not None:
             branch.callers.append((asyncio.current_task(), call))
         return call

@@ -6,7 +6,8 @@ child) that this execution has not asked for is taken for the new call in these 
 
 1. Renamed: it belongs to the same branch, the code cannot ask for its name any more, and the new call has the same
    arguments, or has a name that is nowhere on record and stands in its place (nothing that was recorded after it has
-   been asked for yet, and nothing before it is still to come).
+   been asked for yet, and nothing before it is still to come). The code may still have the old name as a mere word,
+   such as the key of a dict; then all of this must hold, and the new call be of something that the code refers to.
 2. Branch renamed: it belongs to a branch beside that of the new call, no execution of the code can make a branch of
    that name any more, and nothing was on record for the new call's own branch.
 3. Moved: it has the same arguments, and the same name or one that the code cannot ask for any more, in a branch around
@@ -42,7 +43,9 @@ def left_behind(replay: Replay, names: StepNames, step_id: str, arguments: str |
         if old == new and not in_order:
             return is_gone and same and _count_of(step.step_id) == _count_of(step_id)
         if old == new:
-            return is_gone and (same or (is_new_name and _is_in_place(replay, left, gone, step)))
+            if is_gone or (same and is_new_name and _is_word(names, asked, name_of(step.step_id), name_of(step_id))):
+                return (is_gone and same) or (is_new_name and _is_in_place(replay, left, gone, step))
+            return False
         is_namesake = name_of(step.step_id) == name_of(step_id) and _is_alike(step.input_json, arguments)
         if (is_namesake or (is_gone and same)) and (old.startswith(new) or new.startswith(old)):
             return True
@@ -54,6 +57,11 @@ def left_behind(replay: Replay, names: StepNames, step_id: str, arguments: str |
 def _is_known(names: StepNames, asked: set[str], name: str) -> bool:
     """A name that is computed is known once this execution has asked for it."""
     return name in asked or names.can_ask_for(name)
+
+
+def _is_word(names: StepNames, asked: set[str], old: str, new: str) -> bool:
+    """Whether the code has the old name only as a word, while what it calls now is a function or a workflow."""
+    return old not in asked and not names.refers_to(old) and names.refers_to(new)
 
 
 def _is_in_place(replay: Replay, left: list[Step], gone: set[str], step: Step) -> bool:

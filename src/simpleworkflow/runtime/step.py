@@ -282,6 +282,8 @@ def _lives_as_long_as_its_module(function: Any) -> bool:
 
 def facts_of(function: Any) -> Facts:
     plain = _plain(function)
+    if isinstance(plain, type):
+        return Facts(plain.__name__, False, plain)  # what a class returns is one of its own
     return Facts(getattr(plain, "__name__", None), _is_async(plain), _output_type(plain))
 
 

@@ -22,10 +22,9 @@ from ..model.duration import human
 from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
-from .branches import IN_STEP, Body
+from .branches import IN_STEP, Body, Branch
 from .labels import about
 from .memo import Memo
-from .replay import path_of
 from .step import Call, resolve
 
 if TYPE_CHECKING:
@@ -38,6 +37,13 @@ LONGEST_INPUT = 16_384
 UNTRACED = nullcontext()
 GRACE = 0.1
 """Seconds that a step may come back after its timeout without a word about it."""
+STUBBORN_AFTER = 10.0
+"""Seconds that a step may go on after it was cancelled by its timeout without a word about it."""
+STALLED = (
+    "the event loop stood still meanwhile, in this step or in another run: await what takes long, or write it as a "
+    "plain def"
+)
+SWALLOWED = "its code has caught the cancellation and gone on: let asyncio.CancelledError pass"
 
 
 class Steps(Memo):
@@ -56,9 +62,9 @@ class Steps(Memo):
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
         if call.options.formerly and self._has_past:
-            step_id = self._as_recorded(step_id, call)
+            step_id = self._as_recorded(branch, step_id, call)
         made = self._written[step_id] = self._step(call, args, kwargs, step_id)
-        self.made.add(step_id, made, call.shown, sys._getframe(above))
+        self.made.add(step_id, made, call.shown, sys._getframe(above), branch)
         if branch.callers is not None:
             branch.callers.append((asyncio.current_task(), made))
         return made
@@ -96,14 +102,20 @@ class Steps(Memo):
             if failed is not None:  # raised out here it has no __context__, as on every replay
                 raise StepFailed.recorded(call.name, step_id, failed)
 
-    def _as_recorded(self, step_id: str, call: Call) -> str:
-        """Where a step that was renamed is on record, if it is."""
-        if step_id in self._stage.history.steps:
+    def _as_recorded(self, branch: Branch, step_id: str, call: Call) -> str:
+        """Where a step that was renamed is on record, if it is.
+
+        It is counted there as a use of its former name: of two calls, one of the old name and one of the new, each has
+        a record of its own.
+        """
+        steps, key = self._stage.history.steps, call.options.key
+        if step_id in steps:
             return step_id
-        path = path_of(step_id)
-        count = step_id[len(path) + len(call.name) :]
-        former = (f"{path}{name}{count}" for name in call.options.formerly)
-        return next((place for place in former if place in self._stage.history.steps), step_id)
+        for name in call.options.formerly:
+            place = branch.place_of_next(name, key)
+            if place in steps and branch.take_next(name, key):
+                return place
+        return step_id
 
     def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
         """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
@@ -213,27 +225,42 @@ class Steps(Memo):
         if call.options.timeout is None:
             return await work
         limit, loop, began = asyncio.timeout(None), asyncio.get_running_loop(), self._stage.clock.passed()
-        timer = self._stage.call_later(call.options.timeout, lambda: limit.reschedule(loop.time()))
+        body, is_stopped = IN_STEP.get(), False
+
+        def passed() -> float:
+            return self._stage.clock.passed() - began
+
+        def expire() -> None:
+            limit.reschedule(loop.time())
+            goes_on = self._stage.call_later(
+                STUBBORN_AFTER, lambda: self._warn_of_time(call, body, passed(), SWALLOWED)
+            )
+            timers.append(goes_on)
+
+        timers = [self._stage.call_later(call.options.timeout, expire)]
         try:
             async with limit:
                 return await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            is_stopped = True
             raise _too_late(call) from error
+        except asyncio.CancelledError:
+            is_stopped = True
+            raise
         finally:
-            timer.cancel()
-            took = self._stage.clock.passed() - began
-            if took > call.options.timeout + GRACE and not limit.expired():
-                self._warn_of_time(call, took)
+            for timer in timers:
+                timer.cancel()
+            if passed() > call.options.timeout + GRACE and not is_stopped:
+                self._warn_of_time(call, body, passed(), SWALLOWED if limit.expired() else STALLED)
 
-    def _warn_of_time(self, call: Call, took: float) -> None:
-        """It has ended by itself, too late: the timer had no turn in between."""
-        lease, body = self._stage.lease, IN_STEP.get()
+    def _warn_of_time(self, call: Call, body: Body | None, took: float, why: str) -> None:
+        """It has ended by itself, too late, or goes on."""
+        lease = self._stage.lease
         log.warning(
-            "step %s of run %s (%s) took %s; its timeout of %s could not be enforced, since the event loop stood still "
-            "meanwhile, in this step or in another run: await what takes long, or write it as a plain def",
-            *(call.name, lease.id, lease.type, human(round(took, 1)), human(call.options.timeout or 0.0)),
+            "step %s of run %s (%s) took %s; its timeout of %s could not be enforced, since %s",
+            *(call.name, lease.id, lease.type, human(round(took, 1)), human(call.options.timeout or 0.0), why),
             extra=about(lease, **({} if body is None else {"step": body.step_id})),
         )
 

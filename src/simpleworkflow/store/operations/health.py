@@ -141,6 +141,8 @@ class Late(NamedTuple):
 class Held(NamedTuple):
     looked: int
     runs: int
+    misfits: int
+    """Those of them whose code and records do not fit."""
     oldest: float | None
 
 
@@ -272,7 +274,7 @@ def held(*, limit: int) -> Steps[Held]:
     """Held runs among the newest so many."""
     (row,) = yield query("held_runs", limit=limit)
     oldest = None if row["held_at"] is None else (row["judged_at"] - row["held_at"]).total_seconds()
-    return Held(row["looked"], row["runs"] or 0, oldest)
+    return Held(row["looked"], row["runs"] or 0, row["misfits"] or 0, oldest)
 
 
 @reading

@@ -96,11 +96,15 @@ FROM (SELECT r.start_by AS due_at FROM workflow.workflow_run r
       ORDER BY r.start_by LIMIT :limit) AS c
 
 -- name: held_runs
--- No index knows held runs, so the newest so many runs are looked at, by their ids.
+-- No index knows held runs, so the newest so many runs are looked at, by their ids. Misfits: those that were held because
+-- their code and their records do not fit, whose error is the reason.
 -- param: limit integer
 SELECT count(*) AS looked, sum(CASE WHEN c.held_at IS NOT NULL AND c.finished_at IS NULL THEN 1 ELSE 0 END) AS runs,
+       sum(CASE WHEN c.held_at IS NOT NULL AND c.finished_at IS NULL AND c.hold_reason = c.last_error THEN 1 ELSE 0 END)
+         AS misfits,
        min(CASE WHEN c.finished_at IS NULL THEN c.held_at END) AS held_at, :now AS judged_at
-FROM (SELECT r.held_at, r.finished_at FROM workflow.workflow_run r ORDER BY r.id DESC LIMIT :limit) AS c
+FROM (SELECT r.held_at, r.finished_at, r.hold_reason, r.last_error FROM workflow.workflow_run r
+      ORDER BY r.id DESC LIMIT :limit) AS c
 
 -- name: silent_workers
 -- Workers that have not been seen for a while and never said that they stopped; the latest first.
