@@ -196,10 +196,9 @@ def _method(method: ast.AsyncFunctionDef, target: str) -> list[str]:
     returns = ast.unparse(method.returns) if method.returns else "None"
     twin = returns.replace("AsyncIterator", "Iterator").replace("RunHandle[", "SyncRunHandle[")
     lines = [""]
-    lines += [f"    @{ast.unparse(decorator)}" for decorator in method.decorator_list]
     head = f"    def {method.name}({ast.unparse(method.args)}) -> {twin}:"
-    if method.decorator_list:
-        return [*lines, f"{head} ..."]
+    if any(ast.unparse(decorator) == "overload" for decorator in method.decorator_list):
+        return [*lines, "    @overload", f"{head} ..."]
     lines.append(head)
     doc = ast.get_docstring(method, clean=False)
     if doc:

@@ -16,7 +16,7 @@ KEY = "order-4711/a#b"
 ADDRESSED = [
     name
     for name, method in vars(swf.RunHandle).items()
-    if not name.startswith("_") and inspect.iscoroutinefunction(method)
+    if not name.startswith("_") and inspect.iscoroutinefunction(inspect.unwrap(method))
 ]
 
 
@@ -30,8 +30,9 @@ def with_approval(app: swf.App) -> swf.Workflow[str, str]:
 
 
 async def test_every_call_that_takes_a_run_takes_its_key(app: swf.App) -> None:
-    for name, method in inspect.getmembers(Client, inspect.iscoroutinefunction):
-        if "run_id" in (names := inspect.signature(method).parameters) and not name.startswith("_"):
+    for name, method in inspect.getmembers(Client, inspect.isfunction):
+        names = inspect.signature(method).parameters
+        if inspect.iscoroutinefunction(inspect.unwrap(method)) and "run_id" in names and not name.startswith("_"):
             assert "key" in names, name
     run = await app.trigger(with_approval(app), "book", idempotency_key=KEY)
     assert (await app.get(key=KEY)).id == run.id

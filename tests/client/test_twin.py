@@ -22,9 +22,10 @@ PAIRS: list[tuple[type, type]] = [(Client, SyncClient), (RunHandle, SyncRunHandl
 
 def awaited(cls: type) -> dict[str, Any]:
     """Public methods that are awaited or iterated with `async for`."""
+    methods = {name: inspect.unwrap(one) for name, one in vars(cls).items() if inspect.isfunction(one)}
     return {
         name: method
-        for name, method in vars(cls).items()
+        for name, method in methods.items()
         if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method))
     }
 

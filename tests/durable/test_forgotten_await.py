@@ -56,6 +56,36 @@ async def test_a_run_that_forgot_an_await_fails_with_the_call_and_its_line(app: 
     assert [step for step in await app.steps(handle.id) if step.status == "succeeded"] == []
 
 
+OF_THE_APP: dict[str, Callable[[swf.App, swf.RunHandle[Any]], Any]] = {
+    "app.trigger": lambda app, handle: app.trigger("t.other.v1", 1),
+    "app.trigger_many": lambda app, handle: app.trigger_many("t.other.v1", [1]),
+    "app.run": lambda app, handle: app.run("t.other.v1", 1),
+    "app.signal": lambda app, handle: app.signal(handle.id, "go"),
+    "handle.signal": lambda app, handle: handle.signal("go"),
+    "handle.result": lambda app, handle: handle.result(),
+}
+
+
+@pytest.mark.parametrize(("what", "call"), OF_THE_APP.items(), ids=OF_THE_APP)
+async def test_a_call_of_the_app_that_a_workflow_forgot_to_await_fails_the_run(
+    app: swf.App, what: str, call: Any
+) -> None:
+    other = await app.trigger("t.other.v1", 0)
+
+    @app.workflow("t.forgot.v1", retry=ONCE)
+    async def forgot(ctx: swf.Context) -> str:
+        call(app, other)
+        await ctx.sleep("1100ms")
+        return "told"
+
+    async with app.worker():
+        handle = await app.trigger(forgot)
+        run = await app.wait(handle.id, timeout="10s")
+    assert run.status is Status.FAILED
+    told = rf"{what} at test_forgotten_await\.py:{line_of(call)} was not awaited: .* write await {what}\("
+    assert re.search(told, str(run.last_error))
+
+
 async def test_a_dropped_call_is_refused_before_the_run_waits_for_something_else(app: swf.App) -> None:
     @app.workflow("t.dropped.v1", retry=ONCE)
     async def dropped(ctx: swf.Context) -> None:
@@ -148,3 +178,31 @@ async def test_a_failing_run_that_forgot_an_await_keeps_its_own_error(
         with pytest.raises(swf.RunFailed, match="its own"):
             await app.run(fails, timeout="10s")
     assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
+
+
+async def test_waiting_for_a_child_by_its_handle_may_lose_a_race(app: swf.App) -> None:
+    @app.workflow("t.lasting.v1")
+    async def lasting(ctx: swf.Context) -> None:
+        await ctx.sleep("1h")
+
+    @app.workflow("t.impatient.v1", retry=ONCE)
+    async def impatient(ctx: swf.Context) -> int:
+        handle = await app.trigger(lasting)
+        first = await ctx.race(handle.result(), ctx.sleep("50ms"))
+        return first.index
+
+    async with app.worker():
+        assert await app.run(impatient, timeout="10s") == 1
+
+
+async def test_a_plain_workflow_that_makes_a_call_for_an_async_one_fails_with_its_line(app: swf.App) -> None:
+    @app.workflow("t.plain.v1", retry=ONCE)
+    def plain(ctx: swf.SyncContext) -> str:
+        app.trigger("t.other.v1", 1)  # type: ignore[unused-coroutine]
+        return "told"
+
+    async with app.worker():
+        handle = await app.trigger(plain)
+        run = await app.wait(handle.id, timeout="10s")
+    assert run.status is Status.FAILED
+    assert re.search(r"app\.trigger at test_forgotten_await\.py:\d+ was not awaited", str(run.last_error))

@@ -23,7 +23,7 @@ from .addressing import check_address
 from .asking import check_served, similar_name
 from .borrowing import create_on
 from .handle import RunHandle
-from .inside import remember_created, start_children, workflow_here
+from .inside import awaited, remember_created, start_children, workflow_here
 from .request import RunId, TriggerOptions, check_options, new_run, target_of
 from .schedules import Schedules
 
@@ -47,6 +47,7 @@ class Client(Schedules):
         self, workflow: str, input: Any = None, /, **options: Unpack[TriggerOptions]
     ) -> RunHandle[Any]: ...
 
+    @awaited("app.trigger")
     async def trigger(self, workflow: Any, input: Any = None, /, **options: Unpack[TriggerOptions]) -> RunHandle[Any]:
         """Accept one run; when this returns it survives the loss of everything but the database's disk."""
         check_options(options)
@@ -79,6 +80,7 @@ class Client(Schedules):
         self, workflow: str, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
     ) -> list[RunHandle[Any]]: ...
 
+    @awaited("app.trigger_many")
     async def trigger_many(
         self, workflow: Any, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
     ) -> list[RunHandle[Any]]:
@@ -116,6 +118,7 @@ class Client(Schedules):
         self, workflow: str, input: Any = None, /, *, timeout: Duration | None = None, **options: Unpack[TriggerOptions]
     ) -> Any: ...
 
+    @awaited("app.run")
     async def run(
         self, workflow: Any, input: Any = None, /, *, timeout: Duration | None = None, **options: Unpack[TriggerOptions]
     ) -> Any:

@@ -18,7 +18,7 @@ from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from .addressing import by_key
-from .inside import workflow_here
+from .inside import awaited, workflow_here
 from .outbox import Outbox
 from .request import RunId, reason_text, run_uuid
 
@@ -46,6 +46,7 @@ class Control(Outbox):
     @overload
     async def signal(self, *, name: str, payload: Any = None, key: str, id: RunId | None = None) -> UUID: ...
 
+    @awaited("app.signal")
     async def signal(
         self,
         run_id: Any = None,

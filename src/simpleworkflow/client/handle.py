@@ -14,7 +14,7 @@ from ..model.errors import InvalidInput, RunCancelled, RunFailed, RunTimedOut
 from ..model.payload import decode
 from ..model.records import Event, Happening, Run
 from ..model.states import Status
-from .inside import child_result, workflow_here
+from .inside import awaited, child_result, workflow_here
 
 if TYPE_CHECKING:
     from .client import Client
@@ -56,6 +56,10 @@ class RunHandle(Generic[O]):
             self._id = found if self._id is None else self._id  # of two first calls at once the first one decides
         return self._id
 
+    def _home(self) -> object:
+        return self._client._home()
+
+    @awaited("handle.result")
     async def result(self, timeout: Duration | None = None) -> O:
         """Wait for the run and return its output.
 
@@ -98,6 +102,7 @@ class RunHandle(Generic[O]):
         """The newest value it has published under that name; None when it has not yet."""
         return await self._client.read(await self._which(), name, as_type)
 
+    @awaited("handle.signal")
     async def signal(self, name: str, payload: Any = None) -> UUID:
         """Send it a message; AlreadyFinished when it has ended."""
         return await self._client.signal(await self._which(), name, payload)

@@ -10,16 +10,20 @@ single. Who waits for such a run stays in memory, without a slot. A signal gets 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from ..model.duration import Duration
 from ..model.errors import ResultTimeout
 from ..model.records import Created, NewRun
-from ..runtime.branches import IN_STEP
+from ..runtime.branches import BRANCH, IN_STEP
 from ..runtime.execute import Execution
+from ..runtime.made import caller
 from ..runtime.tasks import CURRENT
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def workflow_here(home: Callable[[], object]) -> Execution | None:
@@ -28,6 +32,23 @@ def workflow_here(home: Callable[[], object]) -> Execution | None:
     if not isinstance(owner, Execution) or IN_STEP.get() is not None or owner.services.home != home():
         return None
     return owner
+
+
+def awaited(what: str) -> Callable[[F], F]:
+    """For methods that are durable calls in a workflow's own code: a run must not succeed while one of them has not
+    been awaited. `what` is how people write the call."""
+
+    def decorate(method: F) -> F:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            made = method(self, *args, **kwargs)
+            if CURRENT.get() is not None and (here := workflow_here(self._home)) is not None:
+                here.durable.made.add(f"{what} {id(made)}", made, what, caller(), BRANCH.get())
+            return made
+
+        return cast(F, call)
+
+    return decorate
 
 
 async def start_children(here: Execution, new: Sequence[NewRun]) -> list[Created]:

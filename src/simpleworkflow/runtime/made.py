@@ -25,6 +25,8 @@ _Entry = tuple[Call, str, CodeType, int, Branch | None]
 """What was called, its name for people, the code and the instruction that made it, and in which branch."""
 
 PRUNE_AT = 100
+OF_THE_APP = ("app.", "handle.")
+"""How the calls begin that are not made on a ctx."""
 _OURS = f"{__package__.partition('.')[0]}."
 _OUR_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 """A blocking workflow calls from its own thread, whose lines are not seen from the loop."""
@@ -40,13 +42,13 @@ class Made(NamedTuple):
     def has_begun(self) -> bool:
         return inspect.getcoroutinestate(self.call) != inspect.CORO_CREATED
 
+    @property
+    def spoken(self) -> str:
+        return self.what if self.what.startswith(OF_THE_APP) else f"ctx.{self.what}"
+
     def __str__(self) -> str:
         file = os.path.basename(self.code.co_filename)
-        return (
-            f"ctx.{self.what}"
-            if self.code.co_filename.startswith(_OUR_FILES)
-            else f"ctx.{self.what} at {file}:{self._line}"
-        )
+        return self.spoken if self.code.co_filename.startswith(_OUR_FILES) else f"{self.spoken} at {file}:{self._line}"
 
     @property
     def _line(self) -> int:
@@ -64,7 +66,8 @@ class MadeCalls:
     def add(self, place: str, call: Call, what: str, frame: FrameType, branch: Branch | None) -> None:
         made = self._made
         if len(made) >= self._prune_at:
-            self._made = made = {place: one for place, one in made.items() if one[0].cr_frame is not None}
+            entries = list(made.items())  # at once: a plain def workflow adds calls of its App from its own thread
+            self._made = made = {place: one for place, one in entries if one[0].cr_frame is not None}
             self._prune_at = PRUNE_AT + 2 * len(made)
         made[place] = call, what, frame.f_code, frame.f_lasti, branch
 
@@ -97,7 +100,7 @@ def _told(calls: list[_Entry]) -> str:
     left = f"; so were {len(others)} more" if others else ""
     if first.has_begun:
         return f"{first} was still under way when the workflow returned{left}: await it, or the task that it runs in"
-    return f"{first} was not awaited{left}: it has not run; write await ctx.{first.what.partition('(')[0]}(…)"
+    return f"{first} was not awaited{left}: it has not run; write await {first.spoken.partition('(')[0]}(…)"
 
 
 def caller() -> FrameType:
