@@ -17,9 +17,11 @@ SETTINGS = {"CRASH_LEASE": "5", "CRASH_SWEEP": "0.5", "CRASH_POLL": "0.2"}
 def test_what_a_killed_worker_had_under_way_is_under_way_again_within_seconds(watched: Watched) -> None:
     crew, app = watched.crew, watched.app
     crew.settings.update(SETTINGS)
-    handles = app.sync.trigger_many("crash.slow.v1", [5.0] * 100)
-    victim, _ = crew.start(), crew.start()
+    handles = app.sync.trigger_many("crash.slow.v1", [10.0] * 100)
+    victim = crew.start()
     crew.until(lambda: len(crew.effects("start")) == 100, "all of them run")
+    crew.start()
+    crew.until(lambda: len(app.sync.workers()) == 2, "another worker has come, too late for any of them")
     victim.kill()
     crew.until(watched.all_ended, "every run has ended", 120)
     assert watched.statuses() == {"succeeded": 100}
