@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import time
 
 import simpleworkflow as swf
@@ -68,6 +69,14 @@ async def quick(ctx: swf.Context, number: int) -> int:
 async def poison(ctx: swf.Context) -> None:
     leave("start", ctx)
     os._exit(13)
+
+
+@app.workflow("crash.slow_poison.v1")
+async def slow_poison(ctx: swf.Context, seconds: float) -> None:
+    """As if its memory grew until the kernel ends the process."""
+    leave("start", ctx)
+    await asyncio.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.workflow("crash.block.v1")
