@@ -289,3 +289,17 @@ async def test_texts_of_strangers_in_events_and_loads_do_not_break_an_explanatio
         raw.sql("UPDATE workflow.workflow_worker SET load = ?", odd)
         assert (await app.explanation(handle.id)).reason is Reason.WAITING_FOR_WAKE
         assert (await app.explanation(other.id)).reason is Reason.DUE
+
+
+async def test_a_suspect_stands_behind_suspects_alone_and_a_run_that_crashed_once_behind_its_like(
+    app: swf.App, raw: Raw
+) -> None:
+    """Two queues: the one is not let in while the other has to live first."""
+    await announce(app, "w")
+    handles = await app.trigger_many("t.crashed.v1", [None] * 5)
+    for age, (handle, crashes) in enumerate(zip(handles, [1, 1, 2, 1, 2], strict=True)):
+        raw.put(handle.id, crashes=crashes)
+        raw.age(handle.id, 100 - age, "run_at")
+    once, twice = [(await app.explanation(handle.id)).sentence for handle in handles[3:]]
+    assert "where such runs go first, behind 2 due runs like it" in once
+    assert "where such suspects run one at a time, behind 1 due run like it" in twice

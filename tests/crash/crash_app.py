@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
+import signal
 import time
 
 import simpleworkflow as swf
@@ -69,6 +71,14 @@ async def poison(ctx: swf.Context) -> None:
     os._exit(13)
 
 
+@app.workflow("crash.slow_poison.v1")
+async def slow_poison(ctx: swf.Context, seconds: float) -> None:
+    """As if its memory grew until the kernel ends the process."""
+    leave("start", ctx)
+    await asyncio.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.workflow("crash.block.v1")
 async def block(ctx: swf.Context, seconds: float) -> str:
     """A bad citizen: it blocks the event loop."""
@@ -106,6 +116,21 @@ async def order(ctx: swf.Context) -> list[str]:
     done.append(await do("send"))
     done.append(await ctx.wait_for_signal("approved"))
     return [*done, await do("notify")]
+
+
+@app.workflow("crash.signed.v1")
+async def signed(ctx: swf.Context) -> str:
+    """Each record and the result name the process, the epoch and the execution that wrote them."""
+    signature = f"{os.getpid()} {ctx.epoch} {secrets.token_hex(8)}"
+    leave("start", ctx)
+
+    async def sign() -> str:
+        await asyncio.sleep(0.15)
+        return signature
+
+    for number in range(4):
+        await ctx.step(f"part-{number}", sign)
+    return signature
 
 
 @app.workflow("crash.sleep.v1")

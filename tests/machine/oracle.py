@@ -148,7 +148,7 @@ class Oracle:
             for other in self.others()
             if other.time_has_come
             and (other.row["type"], other.row["priority"]) == (self.row["type"], self.row["priority"])
-            and (other.row["crashes"] > 0) == (self.row["crashes"] > 0)
+            and min(other.row["crashes"], 2) == min(self.row["crashes"], 2)
             and (moment(other.row["run_at"]), str(other.id)) < mine
         ]
 

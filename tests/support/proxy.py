@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -78,3 +79,31 @@ class Proxy:
                 await sink.drain()
         finally:
             sink.close()
+
+
+class Line:
+    """A proxy on a thread of its own, for a test that is itself busy with the servers behind it."""
+
+    def __init__(self, target: str) -> None:
+        self._proxy = Proxy(target)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return self._proxy.url
+
+    def lead_to(self, target: str) -> None:
+        """From the next connection on."""
+        self._loop.call_soon_threadsafe(self._proxy.lead_to, target)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._proxy.accept(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._proxy.refuse(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -231,8 +231,8 @@ def _queue(run: Facts, picture: Picture) -> str:
     before = times(run.before, "due run", "due runs")
     if reason is Reason.SUSPECT:
         queue = f", behind {before} like it" if run.before else ""
-        how = "run one at a time" if run.crashes > 1 else "go first"
-        return f", where such suspects {how}{queue}"
+        how = "suspects run one at a time" if run.crashes > 1 else "runs go first"
+        return f", where such {how}{queue}"
     return f", behind {before} of its type" if reason is Reason.DUE and run.before else ""
 
 

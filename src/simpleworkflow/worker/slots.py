@@ -1,8 +1,9 @@
 """Which executions are under way, and how many more may start.
 
 Runs that wait in memory (they cannot be unwound) take no slot, but there is an end to how many fit. A type may have a
-cap of its own. A run whose last execution took its process down is a suspect: one at a time, until it has lived long
-enough or made progress.
+cap of its own. A run whose process ended with it twice in a row is a suspect: one at a time, until it has lived long
+enough or is over. The more often that has happened, the longer it is alone: what takes its time before it ends its
+process is the last that was started there in the end, and no other one is blamed for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ MOST_RESIDENT = 10
 """Runs in memory, waiting ones included, for each slot."""
 
 Key = tuple[UUID, int]
+
+MOST_DOUBLED = 3
+"""A longer trial would come too late: by then every crash counts, and others wait for this one to live."""
+
+
+def trial(lease: Lease, seconds: float) -> float:
+    """How long a suspect must live before the next one may start: twice as long after each further crash in a row."""
+    return seconds * (1 << min(lease.crashes - 2, MOST_DOUBLED))
 
 
 class Slots:

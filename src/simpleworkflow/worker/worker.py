@@ -48,7 +48,7 @@ from .prune import pruning
 from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
 from .schedule import Scheduler
-from .slots import Key, Slots, drain, key_of, stop_all
+from .slots import Key, Slots, drain, key_of, stop_all, trial
 from .stalls import watch_stalls
 from .sweep import sweeping
 
@@ -230,7 +230,7 @@ class Worker:
             return self._try_at_once(execution)
         self._slots.take(execution)
         if lease.is_suspect:
-            self._loop.call_later(self._settings.suspect_seconds, self._trust, key_of(lease))
+            self._loop.call_later(trial(lease, self._settings.suspect_seconds), self._trust, key_of(lease))
         execution.start()
         return None
 

@@ -38,7 +38,8 @@ SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chos
     CASE WHEN r.crashes = 0 THEN
       (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_run o WHERE {stands_before} AND o.crashes = 0 LIMIT :most) AS ahead)
     ELSE
-      (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_run o WHERE {stands_before} AND o.crashes > 0 LIMIT :most) AS ahead)
+      (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_run o WHERE {stands_before} AND o.crashes > 0
+         AND (o.crashes > 1) = (r.crashes > 1) LIMIT :most) AS ahead)
     END
   ELSE 0 END AS before
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
