@@ -164,6 +164,15 @@ async def test_a_passed_deadline_ends_every_open_run(ledger: Ledger, raw: Raw, s
     assert await ledger.run(leases.expire(limit=10)) == []
 
 
+async def test_the_worker_that_executes_a_run_has_a_moment_to_end_it_at_its_deadline(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger)
+    (waiting,) = await create(ledger)
+    for run_id in (lease.id, waiting):
+        raw.sql(f"UPDATE workflow.workflow_run SET deadline_at = {raw.now} {raw.back(5)} WHERE id = ?", run_id)
+    assert await ledger.run(leases.expire(limit=10, grace=60.0)) == [waiting]
+    assert await ledger.run(leases.expire(limit=10, grace=1.0)) == [lease.id]
+
+
 async def test_start_by_ends_only_what_was_never_started(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger, start_within=5)
     await settle(ledger, released(lease))

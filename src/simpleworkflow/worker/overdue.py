@@ -1,9 +1,9 @@
 """Runs whose time is over while they wait: ended to the moment, by any worker, without running user code.
 
-The owner of a running execution stops it at its deadline. A run that waits has no owner: every sweep ends what is
-overdue, and asks when the next will be. What a worker has let go of itself, with a deadline before its next sweep, it
-remembers. Many workers know the same time: they look a moment after it, each at another moment, and the first has done
-it for all. Where no waiting run has a deadline there is one look per sweep.
+The owner of a running execution stops it at its deadline, logs that, and has a second to do so. A run that waits has no
+owner: every sweep ends what is overdue, and asks when the next will be. What a worker has let go of itself, with a
+deadline before its next sweep, it remembers. Many workers know the same time: they look a moment after it, each at
+another moment, and the first has done it for all. Where no waiting run has a deadline there is one look per sweep.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ SPREAD = 0.1
 """Seconds within which the workers look that have only read of a deadline."""
 SOONEST = 0.05
 """Seconds between two looks, however many deadlines there are."""
+OF_THE_OWNER = 1.0
+"""Seconds that a worker has to end a run of its own that is past its deadline."""
 LOCKED = 1.0
 """Seconds until the next look when somebody has locked what is overdue."""
 
@@ -60,7 +62,7 @@ class Overdue:
             heappop(self._known)
         self._read = now  # until it has been read anew
         while True:
-            ended = await ledger.run(leases.expire(limit=BATCH))
+            ended = await ledger.run(leases.expire(limit=BATCH, grace=OF_THE_OWNER))
             tell_ended("timed out, past a deadline or not started in time", ended)
             await count_swept(ledger, meter, ended)
             if len(ended) < BATCH:

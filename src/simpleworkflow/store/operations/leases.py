@@ -309,9 +309,10 @@ def _crash_event(row: Row, event: EventType, excused: Container[UUID]) -> tuple[
 
 
 @transaction
-def expire(*, limit: int) -> Steps[list[UUID]]:
-    """End every run that is past its deadline or was not started in time."""
-    rows = [*(yield query("expire_deadlines", limit=limit)), *(yield query("expire_unstarted", limit=limit))]
+def expire(*, limit: int, grace: float = 0.0) -> Steps[list[UUID]]:
+    """End every run that is past its deadline or was not started in time; one that is leased, so many seconds later."""
+    chosen = {"limit": limit, "grace": to_us(grace)}
+    rows = [*(yield query("expire_deadlines", **chosen)), *(yield query("expire_unstarted", **chosen))]
     if rows:
         data = [json.encode({"error": row["last_error"]}, what="event data") for row in rows]
         events = [(r["id"], EventType.TIMED_OUT, r["lease_epoch"], d) for r, d in zip(rows, data, strict=True)]

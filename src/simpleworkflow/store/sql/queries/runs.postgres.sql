@@ -235,9 +235,11 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 -- name: expire_deadlines
 -- differs: SKIP LOCKED among many sweepers
 -- param: limit integer
+-- param: grace bigint
 WITH overdue AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
+    AND (r.status <> 'leased' OR r.deadline_at <= :now - us(:grace))
   ORDER BY r.deadline_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,

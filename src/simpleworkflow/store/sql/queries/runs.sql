@@ -334,8 +334,10 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND {holds_when_spent}
 
 -- name: expire_deadlines
--- Ends what is past its deadline, leased or not, without running user code.
+-- Ends what is past its deadline, without running user code. The worker that executes a run ends it itself, and can say
+-- more of it: it is given :grace.
 -- param: limit integer
+-- param: grace bigint
 UPDATE workflow.workflow_run
 SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
     leased_by = NULL, last_error = 'its deadline passed',
@@ -343,6 +345,7 @@ SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at 
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
+    AND (r.status <> 'leased' OR r.deadline_at <= :now - us(:grace))
   ORDER BY r.deadline_at LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
