@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def test_backfill_stopped_by_the_keyboard_says_how_far_it_came(ready: str, tmp_p
 def test_a_worker_can_be_told_to_leave_schedules_alone(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
     app = swf.App(ready)
-    monkeypatch.setattr(work, "configure", lambda *_: None)
+    monkeypatch.setattr(work, "loading_for", lambda *_: nullcontext())
     monkeypatch.setattr(work, "load_app", lambda *_, **__: app)
     monkeypatch.setattr(work, "serve", lambda _, **options: told.append(options))
     for arguments in ([], ["--no-schedules"]):

@@ -76,7 +76,7 @@ def test_code_that_blocks_the_event_loop_for_three_leases_keeps_its_lease(watche
 
 
 def test_a_stopped_workers_runs_are_taken_over_within_a_second(watched: Watched, figure: Figure) -> None:
-    handles = watched.app.sync.trigger_many("crash.slow.v1", [3.0] * 5)
+    handles = watched.app.sync.trigger_many("crash.slow.v1", [60.0] * 5)
     leaving = watched.crew.start("--drain", "300ms")
     started(watched, 5)
     heir = watched.crew.start()

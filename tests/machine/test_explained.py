@@ -23,6 +23,8 @@ from simpleworkflow.store.protocol import Operation
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 SAMPLE = settings(QUIET, max_examples=12, stateful_step_count=30, derandomize=True)
 FULL = settings(QUIET, max_examples=200, stateful_step_count=60, print_blob=True)
+ELSEWHERE = Reason.CLAIM_FAILS
+"""No claim of this machine fails; tests/worker/test_failing_lanes.py shows this reason."""
 FIRST_FAILURE = settings(QUIET, max_examples=60, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)
 
 
@@ -46,7 +48,7 @@ def test_every_reachable_state_has_one_true_explanation(
     run_state_machine_as_test(lambda: ExplainedMachine(world), settings=profile)
     explained = {reason for reason in Reason if world.seen[f"reason {reason}"]}
     if request.node.get_closest_marker("slow"):
-        assert explained == set(Reason), "each reason was reached, and found to be true"
+        assert explained == set(Reason) - {ELSEWHERE}, "each reason was reached, and found to be true"
     else:
         assert len(explained) >= 12, sorted(explained)
 
