@@ -138,6 +138,16 @@ async def test_a_worker_that_comes_late_does_not_bring_a_cancelled_run_back(ledg
     assert (raw.row(lease.id), raw.events(lease.id)) == (before, told)
 
 
+@pytest.mark.parametrize("version", [0, 1, 9])
+async def test_a_whole_row_that_was_read_earlier_is_not_written_back(ledger: Ledger, raw: Raw, version: int) -> None:
+    lease = await leased(ledger)
+    await settle(ledger, succeeded(lease))
+    before, told = raw.row(lease.id), raw.events(lease.id)
+    with pytest.raises(REFUSED, match="version"):
+        raw.put(lease.id, status="pending", finished_at=None, result=None, lease_epoch=0, version=version)
+    assert (raw.row(lease.id), raw.events(lease.id)) == (before, told)
+
+
 @pytest.mark.parametrize("change", ["status = 'pending'", "status = 'pending', attempt = 0, last_error = NULL"])
 async def test_an_operator_runs_again_what_has_ended(postgres_url: str, change: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -511,6 +511,12 @@ BEGIN
   WHERE id = NEW.id;
 END;
 
+CREATE TRIGGER run_version_stays BEFORE UPDATE OF version ON workflow_run
+WHEN NEW.version NOT IN (OLD.version, OLD.version + 1)
+BEGIN
+  SELECT RAISE(ABORT, 'the version of a run is not for plain SQL to change: name only the columns that are to change');
+END;
+
 CREATE TRIGGER run_woken AFTER UPDATE OF status ON workflow_run
 WHEN OLD.status = 'paused' AND NEW.status = 'leased'
 BEGIN

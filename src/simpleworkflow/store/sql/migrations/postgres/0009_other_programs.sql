@@ -102,7 +102,7 @@ ALTER TABLE workflow.outbox_event
     AND greatest(created_at, published_at, due_at, skipped_at) < to_timestamp(253402300800)
     AND least(created_at, published_at, due_at, skipped_at) >= to_timestamp(-62135596800)) NOT VALID;
 
--- Plain SQL changes a run. Every UPDATE of ours bumps version and does not come here.
+-- Plain SQL changes a run. Every UPDATE of ours raises version by one and does not come here.
 CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   obstacle text;
@@ -114,6 +114,11 @@ DECLARE
 BEGIN
   IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
     NEW.status := 'cancelled';
+  END IF;
+  IF NEW.version <> OLD.version THEN
+    -- A whole row that was read earlier is written back, as object mappers do: it would undo what happened since.
+    RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
@@ -219,7 +224,7 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
-  WHEN (NEW.version = OLD.version) EXECUTE FUNCTION workflow.run_moved_by_sql();
+  WHEN (NEW.version <> OLD.version + 1) EXECUTE FUNCTION workflow.run_moved_by_sql();
 
 -- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -57,7 +57,13 @@ END;
 -- Whether max_attempts is only what others are shown until the first claim puts the workflow's own number there.
 ALTER TABLE workflow_run ADD COLUMN attempts_unset INTEGER NOT NULL DEFAULT 0;
 
--- Every UPDATE of ours bumps version; all others are somebody else's.
+-- Every UPDATE of ours raises version by one; all others are somebody else's. A whole row that was read earlier and is
+-- written back, as object mappers do, would undo what happened since.
+CREATE TRIGGER run_version_stays BEFORE UPDATE OF version ON workflow_run
+WHEN NEW.version NOT IN (OLD.version, OLD.version + 1)
+BEGIN
+  SELECT RAISE(ABORT, 'the version of a run is not for plain SQL to change: name only the columns that are to change');
+END;
 CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF result, error, last_error, attempt, crashes ON workflow_run
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
      AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
@@ -341,6 +347,7 @@ DROP TRIGGER run_limits;
 DROP TRIGGER run_updated_by_sql;
 DROP TRIGGER run_leased_by_sql;
 DROP TRIGGER run_outcome_stays;
+DROP TRIGGER run_version_stays;
 UPDATE workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;
 ALTER TABLE workflow_run DROP COLUMN attempts_unset;
 DROP TRIGGER run_deleted_by_sql;
