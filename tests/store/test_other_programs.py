@@ -313,7 +313,7 @@ async def test_two_events_of_others_wait_for_each_other(ledger: Ledger, raw: Raw
 
 FAR = {"sqlite": "253402300800000000", "postgres": "'10000-01-01 00:00:00+00'"}
 EARLY = {"sqlite": "-62135596800000001", "postgres": "'0001-12-31 23:59:59 BC'"}
-COUNTS = {"version": 2**62, "lease_epoch": 2**62, "wakes": 2**62, "attempt": 2**30, "crashes": 2**30}
+COUNTS = {"version": 2**61, "lease_epoch": 2**61, "wakes": 2**61, "attempt": 2**29, "crashes": 2**29}
 INSTANTS = ["run_at", "created_at", "deadline_at", "held_at", "start_by", "started_at", "updated_at"]
 
 
@@ -328,6 +328,14 @@ async def test_a_value_that_would_stop_others_is_refused(ledger: Ledger, raw: Ra
         with pytest.raises(REFUSED):
             raw.sql(f"UPDATE workflow.workflow_run SET {column} = {value} WHERE id = ?", run_id)
     assert len(await claim(ledger)) == 1
+
+
+@pytest.mark.parametrize("column", COUNTS)
+async def test_the_greatest_number_that_is_taken_can_be_counted_on(ledger: Ledger, raw: Raw, column: str) -> None:
+    raw.sql(f"INSERT INTO workflow.workflow_run (type, {column}) VALUES (?, ?)", TYPE, COUNTS[column] - 1)
+    (lease,) = await claim(ledger, suspects=column == "crashes")
+    await ledger.run(leases.renew([(lease.id, lease.epoch, 60.0)], "w1"))
+    assert await settle(ledger, retried(lease)) == [Outcome.DONE]
 
 
 async def test_a_lease_ends_within_the_calendar(ledger: Ledger, raw: Raw, backend: str) -> None:
@@ -354,6 +362,18 @@ async def test_the_other_tables_keep_within_the_calendar(ledger: Ledger, raw: Ra
     (run_id,) = await create(ledger)
     with pytest.raises(REFUSED):
         raw.sql(text.format(far=FAR[backend], run=f"'{run_id}'"))
+
+
+@pytest.mark.parametrize("column", COUNTS)
+async def test_a_migration_leaves_room_to_count_on(ledger: Ledger, raw: Raw, column: str) -> None:
+    await ledger.migrate_down(1)
+    greatest = 2**63 - 1 if raw.is_sqlite or COUNTS[column] > 2**31 else 2**31 - 1
+    for number in (greatest, 2 * COUNTS[column] - 1):
+        raw.sql(f"INSERT INTO workflow.workflow_run (type, {column}) VALUES (?, ?)", TYPE, number)
+    await ledger.migrate_up()
+    taken = await claim(ledger, suspects=column == "crashes")
+    assert len(taken) == 2
+    assert await settle(ledger, *(retried(lease) for lease in taken)) == [Outcome.DONE] * 2
 
 
 async def test_a_migration_brings_odd_values_within_the_limits(postgres_url: str) -> None:

@@ -153,6 +153,8 @@ CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, pr
 CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.max_attempts IS NULL)) EXECUTE FUNCTION workflow.run_allows_attempts();
 CREATE TRIGGER run_counted_late BEFORE UPDATE OF attempt ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.attempt <> 0))) EXECUTE FUNCTION workflow.run_reported_late();
+CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.wakes >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912)))) EXECUTE FUNCTION workflow.run_counts_too_far();
+CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN (((GREATEST(new.version, new.lease_epoch, new.wakes) >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912))) EXECUTE FUNCTION workflow.run_counts_too_far();
 CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_created();
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.last_error IS NOT NULL))) EXECUTE FUNCTION workflow.run_reported_late();
@@ -336,6 +338,16 @@ BEGIN
   NEW.max_attempts := 3;
   NEW.attempts_unset := true;
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_counts_too_far()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'the counters of run % leave no room to count on', NEW.id
+    USING ERRCODE = 'check_violation', CONSTRAINT = 'workflow_run_counts',
+          HINT = 'version, lease_epoch and wakes are below 2^61, attempt and crashes below 2^29.';
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.run_created()

@@ -443,15 +443,15 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
-WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+WHEN NEW.version = OLD.version
   AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
@@ -460,11 +460,11 @@ WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 461168601842738
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run

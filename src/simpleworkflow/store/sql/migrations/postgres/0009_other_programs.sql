@@ -43,11 +43,11 @@ CREATE FUNCTION workflow.in_calendar(instant timestamptz) RETURNS timestamptz LA
   SELECT least(greatest(instant, to_timestamp(-62135596800)), to_timestamp(253402214400))
 $$;
 UPDATE workflow.workflow_run
-SET version = least(greatest(version, 0), 2305843009213693952), lease_epoch = least(lease_epoch, 2305843009213693952),
-    wakes = least(greatest(wakes, 0), 2305843009213693952), attempt = least(attempt, 1073741823),
-    crashes = least(crashes, 1073741823)
-WHERE greatest(version, lease_epoch, wakes) >= 4611686018427387904 OR least(version, wakes) < 0
-   OR greatest(attempt, crashes) >= 1073741824;
+SET version = least(greatest(version, 0), 1152921504606846976), lease_epoch = least(lease_epoch, 1152921504606846976),
+    wakes = least(greatest(wakes, 0), 1152921504606846976), attempt = least(attempt, 268435456),
+    crashes = least(crashes, 268435456)
+WHERE greatest(version, lease_epoch, wakes) >= 2305843009213693952 OR least(version, wakes) < 0
+   OR greatest(attempt, crashes) >= 536870912;
 UPDATE workflow.workflow_run
 SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
     run_at = workflow.in_calendar(run_at), start_by = workflow.in_calendar(start_by),
@@ -68,6 +68,22 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (
     greatest(version, lease_epoch, wakes) < 4611686018427387904 AND least(version, lease_epoch, wakes) >= 0
     AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1) NOT VALID;
+
+-- What a run begins with, or a stranger sets, is half of that at most: from the last lawful number no claim can count on.
+CREATE FUNCTION workflow.run_counts_too_far() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the counters of run % leave no room to count on', NEW.id
+    USING ERRCODE = 'check_violation', CONSTRAINT = 'workflow_run_counts',
+          HINT = 'version, lease_epoch and wakes are below 2^61, attempt and crashes below 2^29.';
+END $$;
+CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW
+  WHEN (greatest(NEW.version, NEW.lease_epoch, NEW.wakes) >= 2305843009213693952
+        OR greatest(NEW.attempt, NEW.crashes) >= 536870912)
+  EXECUTE FUNCTION workflow.run_counts_too_far();
+CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version
+        AND (NEW.wakes >= 2305843009213693952 OR greatest(NEW.attempt, NEW.crashes) >= 536870912))
+  EXECUTE FUNCTION workflow.run_counts_too_far();
 
 UPDATE workflow.workflow_schedule
 SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
@@ -485,6 +501,9 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   ADD CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by));
 
+DROP TRIGGER run_counted_too_far ON workflow.workflow_run;
+DROP TRIGGER run_counts_too_far ON workflow.workflow_run;
+DROP FUNCTION workflow.run_counts_too_far();
 DROP TRIGGER run_allows_attempts ON workflow.workflow_run;
 DROP FUNCTION workflow.run_allows_attempts();
 UPDATE workflow.workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;

@@ -1,8 +1,17 @@
 -- What other programs may write, and what they may not: see the same migration for PostgreSQL. Here plain SQL never leases
 -- a run, so most of its rules have nothing to do. A table cannot be given a CHECK later, so triggers look at what others
--- insert or change; what is there already is left alone, since instants are read within the calendar anyway.
+-- insert or change; instants that are there already are left alone, since they are read within the calendar anyway.
 
 -- migrate:up
+
+-- Counters that leave no room to count on would have the triggers below refuse the claims of their type.
+UPDATE workflow_run
+SET version = CAST(min(max(version, 0), 1152921504606846976) AS INTEGER),
+    lease_epoch = CAST(min(lease_epoch, 1152921504606846976) AS INTEGER),
+    wakes = CAST(min(max(wakes, 0), 1152921504606846976) AS INTEGER),
+    attempt = CAST(min(attempt, 268435456) AS INTEGER), crashes = CAST(min(crashes, 268435456) AS INTEGER)
+WHERE max(version, lease_epoch, wakes) >= 2305843009213693952 OR min(version, wakes) < 0
+   OR max(attempt, crashes) >= 536870912;
 
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
@@ -97,14 +106,14 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
-WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+WHEN NEW.version = OLD.version
   AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
@@ -113,11 +122,11 @@ WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 461168601842738
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
 WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
