@@ -85,6 +85,17 @@ async def test_a_deleted_run_frees_its_key_and_the_trail_keeps_it(
     assert keyed(raw, "k") not in {None, str(lease.id)}
 
 
+async def test_a_deleted_run_gets_no_key(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    await ledger.run(runs.delete([run_id]))
+    raw.put(run_id, idempotency_key="order-1")
+    raw.sql(
+        "INSERT INTO workflow.workflow_run (type, status, finished_at, deleted_at, idempotency_key)"
+        f" VALUES ('t.v1', 'cancelled', {raw.now}, {raw.now}, 'order-2')"
+    )
+    assert keyed(raw, "order-1") and keyed(raw, "order-2")
+
+
 async def test_a_migrated_database_frees_the_keys_of_what_was_deleted(ledger: Ledger, raw: Raw) -> None:
     await ledger.migrate_down(1)
     (run_id,) = await create_old(raw, "k")

@@ -158,7 +158,7 @@ CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EAC
 CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_created();
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.last_error IS NOT NULL))) EXECUTE FUNCTION workflow.run_reported_late();
-CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
+CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version <> (old.version + 1))) EXECUTE FUNCTION workflow.run_moved_by_sql();
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 

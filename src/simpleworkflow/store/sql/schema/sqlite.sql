@@ -421,7 +421,13 @@ BEGIN
   WHERE id = NEW.parent_id AND finished_at IS NULL;
 END;
 
-CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at, idempotency_key ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;

@@ -21,7 +21,7 @@ BEGIN
   NEW.idempotency_key := NULL;
   RETURN NEW;
 END $$;
-CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW
+CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL) EXECUTE FUNCTION workflow.run_frees_key();
 
 -- Everybody finds a number in max_attempts. Where nobody has chosen one it is 3, until our first claim puts the

@@ -24,7 +24,13 @@ WHERE deleted_at IS NOT NULL AND idempotency_key IS NOT NULL;
 DROP INDEX workflow_run_idempotency;
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key);
 
-CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at, idempotency_key ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
@@ -387,6 +393,7 @@ BEGIN
   SELECT OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}' WHERE NEW.deleted_at IS NOT NULL;
   SELECT RAISE(IGNORE);
 END;
+DROP TRIGGER run_has_no_key;
 DROP TRIGGER run_frees_key;
 DROP INDEX workflow_run_idempotency;
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key)
