@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -169,6 +170,33 @@ async def test_an_operator_runs_again_what_has_ended(postgres_url: str, change: 
         connection.execute(f"UPDATE workflow.workflow_run SET {change}")
         row = connection.execute("SELECT status, attempt, last_error FROM workflow.workflow_run").fetchone()
     assert row == ("pending", 0, None)
+
+
+async def test_replace_does_not_bring_a_run_back(tmp_path: Path) -> None:
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    (run_id,) = await create(ledger)
+    await ledger.run(runs.cancel([run_id]))
+    before, told = raw.row(run_id), raw.events(run_id)
+    with pytest.raises(REFUSED, match="not to be replaced"):
+        raw.sql("REPLACE INTO workflow_run (id, type) VALUES (?, 'test.work.v1')", run_id)
+    assert (raw.row(run_id), raw.events(run_id)) == (before, told)
+    raw.sql("INSERT INTO workflow_run (id, type) VALUES (?, 'x.v1') ON CONFLICT (id) DO NOTHING", run_id)
+    raw.sql("DELETE FROM workflow_run WHERE id = ?", run_id)
+    raw.sql("INSERT INTO workflow_run (id, type) VALUES (?, 'test.work.v1')", run_id)
+    assert raw.events(run_id) == ["created"]
+    raw.close()
+    await ledger.close()
+
+
+async def test_a_migration_removes_what_a_run_that_was_deleted_has_left(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger)
+    await settle(ledger, succeeded(lease))
+    await ledger.migrate_down(1)
+    raw.sql("DELETE FROM workflow.workflow_run WHERE id = ?", lease.id)
+    assert raw.events(lease.id) != []
+    await ledger.migrate_up()
+    assert raw.events(lease.id) == []
 
 
 # Leases

@@ -351,6 +351,8 @@ END;
 
 CREATE TRIGGER run_created AFTER INSERT ON workflow_run
 BEGIN
+  SELECT RAISE(ABORT, 'a run of this id is there already and is not to be replaced; use ON CONFLICT')
+  WHERE EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.id);
   INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
 END;
 

@@ -185,6 +185,16 @@ BEGIN
 END;
 DELETE FROM workflow_step WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
 DELETE FROM workflow_signal WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
+DELETE FROM workflow_event WHERE workflow_id NOT IN (SELECT r.id FROM workflow_run r);
+
+-- INSERT OR REPLACE removes a row without asking its triggers. A new run has no trail yet.
+DROP TRIGGER run_created;
+CREATE TRIGGER run_created AFTER INSERT ON workflow_run
+BEGIN
+  SELECT RAISE(ABORT, 'a run of this id is there already and is not to be replaced; use ON CONFLICT')
+  WHERE EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.id);
+  INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
+END;
 
 -- An event of somebody else is numbered here: the row is inserted anew, with its number, in place of theirs.
 DROP TRIGGER outbox_event_shape;
@@ -351,6 +361,11 @@ WHEN NOT (
       || substr(NEW.aggregate_id, 24, 1) = '----')
 BEGIN
   SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+DROP TRIGGER run_created;
+CREATE TRIGGER run_created AFTER INSERT ON workflow_run
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
 END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
