@@ -94,7 +94,8 @@ async def test_a_deleted_run_gets_no_key(ledger: Ledger, raw: Raw) -> None:
         "INSERT INTO workflow.workflow_run (type, status, finished_at, deleted_at, idempotency_key)"
         f" VALUES ('t.v1', 'cancelled', {raw.now}, {raw.now}, 'order-2')"
     )
-    assert keyed(raw, "order-1") and keyed(raw, "order-2")
+    assert keyed(raw, "order-1") is not None
+    assert keyed(raw, "order-2") is not None
 
 
 async def test_a_migrated_database_frees_the_keys_of_what_was_deleted(ledger: Ledger, raw: Raw) -> None:
