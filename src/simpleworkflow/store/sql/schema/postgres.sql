@@ -551,6 +551,9 @@ BEGIN
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
   WHERE finished_at IS NULL AND id = ANY (ARRAY(SELECT parent_id FROM removed WHERE parent_id IS NOT NULL));
+  IF EXISTS (SELECT FROM removed WHERE finished_at IS NULL) THEN
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');  -- its owner should stop it now
+  END IF;
   RETURN NULL;
 END $function$;
 
