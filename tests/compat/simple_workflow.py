@@ -43,7 +43,8 @@ CANCEL = """
     SET status = 'cancelled', updated_at = NOW()
     WHERE id = $1 AND status IN ('pending', 'leased')
 """
-# poller.go, python/simpleworkflow/poller.py at f5d3e2a: read, then lease, in one transaction
+# poller.go, python/simpleworkflow/poller.py at f5d3e2a: read, then lease, in one transaction. Here and in the claims
+# below their code puts the condition on types in.
 READ_FIRST = """
     SELECT id, type, payload, attempt, max_attempts
     FROM workflow_run
@@ -55,6 +56,7 @@ READ_FIRST = """
     FOR UPDATE SKIP LOCKED
     LIMIT 1
 """
+# poller.go at f5d3e2a
 LEASE_READ = """
     UPDATE workflow_run
     SET status = 'leased',
@@ -62,6 +64,15 @@ LEASE_READ = """
         lease_until = NOW() + $2::interval,
         updated_at = NOW()
     WHERE id = $3
+"""
+# python/simpleworkflow/poller.py at f5d3e2a
+PYTHON_LEASE_READ = """
+    UPDATE workflow_run
+    SET status = 'leased',
+        leased_by = %s,
+        lease_until = NOW() + INTERVAL '%s seconds',
+        updated_at = NOW()
+    WHERE id = %s
 """
 # dialect_postgres.go at 68e6563
 GO_CLAIM = """
@@ -118,12 +129,29 @@ FAILED = """
         updated_at = NOW()
     WHERE id = $5
 """
+# poller.go at f5d3e2a; repository.go at 68e6563
 HEARTBEAT = """
     UPDATE workflow_run
     SET lease_until = NOW() + $1::interval,
         updated_at = NOW()
     WHERE id = $2 AND status = 'leased'
 """
+# python/simpleworkflow/poller.py at f5d3e2a and at 68e6563
+PYTHON_HEARTBEAT = {
+    JANUARY: """
+    UPDATE workflow_run
+    SET lease_until = NOW() + INTERVAL '%s seconds',
+        updated_at = NOW()
+    WHERE id = %s AND status = 'leased'
+""",
+    MARCH: """
+    UPDATE workflow_run
+    SET lease_until = NOW() + (%s || ' seconds')::interval,
+        updated_at = NOW()
+    WHERE id = %s AND status = 'leased'
+""",
+}
+# poller.go, python/simpleworkflow/poller.py at f5d3e2a; repository.go, the same poller.py at 68e6563
 IS_CANCELLED = "SELECT status FROM workflow_run WHERE id = $1"
 LOG_EVENT = """
     INSERT INTO workflow_event (workflow_id, event_type, data)
@@ -156,6 +184,7 @@ class Stranger:
         self._reads_first = revision == JANUARY
         self._claim = GO_CLAIM if language == "go" else PYTHON_CLAIM
         self._create = GO_CREATE if language == "go" else PYTHON_CREATE
+        self._is_python, self._revision = language == "python", revision
         self._connection = psycopg.connect(url, options="-c search_path=workflow")
 
     def close(self) -> None:
@@ -164,6 +193,10 @@ class Stranger:
     def _send(self, text: str, *values: Any) -> Any:
         marks = re.sub(r"\$\d+", "%s", text.replace("'content.%'", "'content.%%'"))
         return self._connection.execute(marks, values or None)
+
+    def _write(self, text: str, *values: Any) -> Any:
+        """As psycopg2 does it: the values are written into the statement, also between its quotes."""
+        return psycopg.ClientCursor(self._connection).execute(text, values)
 
     def _tell(self, run_id: Any, event: str, data: dict[str, Any] | None = None) -> None:
         """On best effort, as they say: an error is dropped."""
@@ -202,7 +235,11 @@ class Stranger:
             if self._reads_first:
                 row = self._send(READ_FIRST).fetchone()
                 if row is not None:
-                    self._send(LEASE_READ, self.name, lease, row[0])  # the number of rows is not looked at
+                    # The number of rows is not looked at.
+                    if self._is_python:
+                        self._write(PYTHON_LEASE_READ, self.name, seconds, row[0])
+                    else:
+                        self._send(LEASE_READ, self.name, lease, row[0])
             else:
                 row = self._send(self._claim, self.name, lease, "content.%").fetchone()
             self._connection.commit()
@@ -217,7 +254,12 @@ class Stranger:
         return Taken(run_id, payload, attempt, max_attempts)
 
     def heartbeat(self, run: Taken, seconds: float) -> int:
-        found: int = self._send(HEARTBEAT, f"{seconds} seconds", run.id).rowcount
+        sent = (
+            self._write(PYTHON_HEARTBEAT[self._revision], seconds, run.id)
+            if self._is_python
+            else self._send(HEARTBEAT, f"{seconds} seconds", run.id)
+        )
+        found: int = sent.rowcount
         self._connection.commit()
         return found
 

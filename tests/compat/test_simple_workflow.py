@@ -167,6 +167,22 @@ async def test_a_late_failure_of_theirs_does_not_bring_a_run_back(
 
 
 @by_each_worker
+async def test_a_late_failure_that_is_on_record_already_does_not_bring_a_run_back(
+    stranger: Stranger, pg: Ledger, raw: Raw
+) -> None:
+    """Two of theirs had it, one after the other, and failed alike; between them it was cancelled."""
+    (run_id,) = await create(pg, type=TYPE)
+    late = taken(stranger)
+    raw.put(run_id, status="pending")
+    assert stranger.fail(taken(stranger), "no answer")
+    raw.put(run_id, status="cancelled")
+    before, told = raw.row(run_id), raw.events(run_id)
+    assert (before["attempt"], before["last_error"]) == (1, "no answer")
+    assert not stranger.fail(late, "no answer")
+    assert (raw.row(run_id), raw.events(run_id)) == (before, told)
+
+
+@by_each_worker
 async def test_a_second_result_of_theirs_is_refused(stranger: Stranger, pg: Ledger, raw: Raw) -> None:
     (run_id,) = await create(pg, type=TYPE)
     run = taken(stranger)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -85,6 +86,18 @@ async def test_a_deleted_run_frees_its_key_and_the_trail_keeps_it(
     assert keyed(raw, "k") not in {None, str(lease.id)}
 
 
+async def test_a_deleted_run_gets_no_key(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    await ledger.run(runs.delete([run_id]))
+    raw.put(run_id, idempotency_key="order-1")
+    raw.sql(
+        "INSERT INTO workflow.workflow_run (type, status, finished_at, deleted_at, idempotency_key)"
+        f" VALUES ('t.v1', 'cancelled', {raw.now}, {raw.now}, 'order-2')"
+    )
+    assert keyed(raw, "order-1") is not None
+    assert keyed(raw, "order-2") is not None
+
+
 async def test_a_migrated_database_frees_the_keys_of_what_was_deleted(ledger: Ledger, raw: Raw) -> None:
     await ledger.migrate_down(1)
     (run_id,) = await create_old(raw, "k")
@@ -138,6 +151,16 @@ async def test_a_worker_that_comes_late_does_not_bring_a_cancelled_run_back(ledg
     assert (raw.row(lease.id), raw.events(lease.id)) == (before, told)
 
 
+@pytest.mark.parametrize("version", [0, 1, 9])
+async def test_a_whole_row_that_was_read_earlier_is_not_written_back(ledger: Ledger, raw: Raw, version: int) -> None:
+    lease = await leased(ledger)
+    await settle(ledger, succeeded(lease))
+    before, told = raw.row(lease.id), raw.events(lease.id)
+    with pytest.raises(REFUSED, match="version"):
+        raw.put(lease.id, status="pending", finished_at=None, result=None, lease_epoch=0, version=version)
+    assert (raw.row(lease.id), raw.events(lease.id)) == (before, told)
+
+
 @pytest.mark.parametrize("change", ["status = 'pending'", "status = 'pending', attempt = 0, last_error = NULL"])
 async def test_an_operator_runs_again_what_has_ended(postgres_url: str, change: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -148,6 +171,33 @@ async def test_an_operator_runs_again_what_has_ended(postgres_url: str, change: 
         connection.execute(f"UPDATE workflow.workflow_run SET {change}")
         row = connection.execute("SELECT status, attempt, last_error FROM workflow.workflow_run").fetchone()
     assert row == ("pending", 0, None)
+
+
+async def test_replace_does_not_bring_a_run_back(tmp_path: Path) -> None:
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    (run_id,) = await create(ledger)
+    await ledger.run(runs.cancel([run_id]))
+    before, told = raw.row(run_id), raw.events(run_id)
+    with pytest.raises(REFUSED, match="not to be replaced"):
+        raw.sql("REPLACE INTO workflow_run (id, type) VALUES (?, 'test.work.v1')", run_id)
+    assert (raw.row(run_id), raw.events(run_id)) == (before, told)
+    raw.sql("INSERT INTO workflow_run (id, type) VALUES (?, 'x.v1') ON CONFLICT (id) DO NOTHING", run_id)
+    raw.sql("DELETE FROM workflow_run WHERE id = ?", run_id)
+    raw.sql("INSERT INTO workflow_run (id, type) VALUES (?, 'test.work.v1')", run_id)
+    assert raw.events(run_id) == ["created"]
+    raw.close()
+    await ledger.close()
+
+
+async def test_a_migration_removes_what_a_run_that_was_deleted_has_left(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger)
+    await settle(ledger, succeeded(lease))
+    await ledger.migrate_down(1)
+    raw.sql("DELETE FROM workflow.workflow_run WHERE id = ?", lease.id)
+    assert raw.events(lease.id) != []
+    await ledger.migrate_up()
+    assert raw.events(lease.id) == []
 
 
 # Leases
@@ -303,7 +353,7 @@ async def test_two_events_of_others_wait_for_each_other(ledger: Ledger, raw: Raw
 
 FAR = {"sqlite": "253402300800000000", "postgres": "'10000-01-01 00:00:00+00'"}
 EARLY = {"sqlite": "-62135596800000001", "postgres": "'0001-12-31 23:59:59 BC'"}
-COUNTS = {"version": 2**62, "lease_epoch": 2**62, "wakes": 2**62, "attempt": 2**30, "crashes": 2**30}
+COUNTS = {"version": 2**61, "lease_epoch": 2**61, "wakes": 2**61, "attempt": 2**29, "crashes": 2**29}
 INSTANTS = ["run_at", "created_at", "deadline_at", "held_at", "start_by", "started_at", "updated_at"]
 
 
@@ -318,6 +368,14 @@ async def test_a_value_that_would_stop_others_is_refused(ledger: Ledger, raw: Ra
         with pytest.raises(REFUSED):
             raw.sql(f"UPDATE workflow.workflow_run SET {column} = {value} WHERE id = ?", run_id)
     assert len(await claim(ledger)) == 1
+
+
+@pytest.mark.parametrize("column", COUNTS)
+async def test_the_greatest_number_that_is_taken_can_be_counted_on(ledger: Ledger, raw: Raw, column: str) -> None:
+    raw.sql(f"INSERT INTO workflow.workflow_run (type, {column}) VALUES (?, ?)", TYPE, COUNTS[column] - 1)
+    (lease,) = await claim(ledger, suspects=column == "crashes")
+    await ledger.run(leases.renew([(lease.id, lease.epoch, 60.0)], "w1"))
+    assert await settle(ledger, retried(lease)) == [Outcome.DONE]
 
 
 async def test_a_lease_ends_within_the_calendar(ledger: Ledger, raw: Raw, backend: str) -> None:
@@ -344,6 +402,18 @@ async def test_the_other_tables_keep_within_the_calendar(ledger: Ledger, raw: Ra
     (run_id,) = await create(ledger)
     with pytest.raises(REFUSED):
         raw.sql(text.format(far=FAR[backend], run=f"'{run_id}'"))
+
+
+@pytest.mark.parametrize("column", COUNTS)
+async def test_a_migration_leaves_room_to_count_on(ledger: Ledger, raw: Raw, column: str) -> None:
+    await ledger.migrate_down(1)
+    greatest = 2**63 - 1 if raw.is_sqlite or COUNTS[column] > 2**31 else 2**31 - 1
+    for number in (greatest, 2 * COUNTS[column] - 1):
+        raw.sql(f"INSERT INTO workflow.workflow_run (type, {column}) VALUES (?, ?)", TYPE, number)
+    await ledger.migrate_up()
+    taken = await claim(ledger, suspects=column == "crashes")
+    assert len(taken) == 2
+    assert await settle(ledger, *(retried(lease) for lease in taken)) == [Outcome.DONE] * 2
 
 
 async def test_a_migration_brings_odd_values_within_the_limits(postgres_url: str) -> None:

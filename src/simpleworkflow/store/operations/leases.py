@@ -43,9 +43,12 @@ class Crashes(NamedTuple):
     most: int
 
 
+MOST = 2**30
+"""More crashes no row may have; one with more than these would be in nobody's claim."""
+
 ONCE = Crashes(1, 1)
-AGAIN = Crashes(2, 1_000_000)
-EVER = Crashes(1, 1_000_000)
+AGAIN = Crashes(2, MOST)
+EVER = Crashes(1, MOST)
 
 
 @reading

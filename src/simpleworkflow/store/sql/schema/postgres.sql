@@ -152,10 +152,14 @@ CREATE INDEX workflow_run_ready ON workflow.workflow_run USING btree (type, prio
 CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes > 0));
 CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.max_attempts IS NULL)) EXECUTE FUNCTION workflow.run_allows_attempts();
+CREATE TRIGGER run_counted_late BEFORE UPDATE OF attempt ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.attempt <> 0))) EXECUTE FUNCTION workflow.run_reported_late();
+CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.wakes >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912)))) EXECUTE FUNCTION workflow.run_counts_too_far();
+CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN (((GREATEST(new.version, new.lease_epoch, new.wakes) >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912))) EXECUTE FUNCTION workflow.run_counts_too_far();
 CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_created();
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
-CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
-CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version = old.version)) EXECUTE FUNCTION workflow.run_moved_by_sql();
+CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.last_error IS NOT NULL))) EXECUTE FUNCTION workflow.run_reported_late();
+CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
+CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version <> (old.version + 1))) EXECUTE FUNCTION workflow.run_moved_by_sql();
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 
 CREATE TABLE workflow.workflow_schedule (
@@ -336,6 +340,16 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.run_counts_too_far()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'the counters of run % leave no room to count on', NEW.id
+    USING ERRCODE = 'check_violation', CONSTRAINT = 'workflow_run_counts',
+          HINT = 'version, lease_epoch and wakes are below 2^61, attempt and crashes below 2^29.';
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.run_created()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -418,6 +432,11 @@ BEGIN
   IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
     NEW.status := 'cancelled';
   END IF;
+  IF NEW.version <> OLD.version THEN
+    -- A whole row that was read earlier is written back, as object mappers do: it would undo what happened since.
+    RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
+  END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
@@ -434,10 +453,7 @@ BEGIN
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
-    -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well.
-    IF NEW.status <> OLD.status
-       AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL OR NEW.attempt NOT IN (0, OLD.attempt)
-            OR (NEW.last_error IS NOT NULL AND NEW.last_error IS DISTINCT FROM OLD.last_error)) THEN
+    IF NEW.status <> OLD.status AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation',
               HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
@@ -535,7 +551,20 @@ BEGIN
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
   WHERE finished_at IS NULL AND id = ANY (ARRAY(SELECT parent_id FROM removed WHERE parent_id IS NOT NULL));
+  IF EXISTS (SELECT FROM removed WHERE finished_at IS NULL) THEN
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');  -- its owner should stop it now
+  END IF;
   RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_reported_late()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
+    USING ERRCODE = 'check_violation',
+          HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql()

@@ -351,6 +351,8 @@ END;
 
 CREATE TRIGGER run_created AFTER INSERT ON workflow_run
 BEGIN
+  SELECT RAISE(ABORT, 'a run of this id is there already and is not to be replaced; use ON CONFLICT')
+  WHERE EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.id);
   INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
 END;
 
@@ -421,7 +423,13 @@ BEGIN
   WHERE id = NEW.parent_id AND finished_at IS NULL;
 END;
 
-CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at, idempotency_key ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
@@ -443,15 +451,15 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
-WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+WHEN NEW.version = OLD.version
   AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
@@ -460,11 +468,11 @@ WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 461168601842738
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run
@@ -509,6 +517,12 @@ BEGIN
                         ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
       attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
   WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_version_stays BEFORE UPDATE OF version ON workflow_run
+WHEN NEW.version NOT IN (OLD.version, OLD.version + 1)
+BEGIN
+  SELECT RAISE(ABORT, 'the version of a run is not for plain SQL to change: name only the columns that are to change');
 END;
 
 CREATE TRIGGER run_woken AFTER UPDATE OF status ON workflow_run

@@ -21,7 +21,7 @@ BEGIN
   NEW.idempotency_key := NULL;
   RETURN NEW;
 END $$;
-CREATE TRIGGER run_frees_key BEFORE UPDATE OF deleted_at ON workflow.workflow_run FOR EACH ROW
+CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL) EXECUTE FUNCTION workflow.run_frees_key();
 
 -- Everybody finds a number in max_attempts. Where nobody has chosen one it is 3, until our first claim puts the
@@ -43,11 +43,11 @@ CREATE FUNCTION workflow.in_calendar(instant timestamptz) RETURNS timestamptz LA
   SELECT least(greatest(instant, to_timestamp(-62135596800)), to_timestamp(253402214400))
 $$;
 UPDATE workflow.workflow_run
-SET version = least(greatest(version, 0), 2305843009213693952), lease_epoch = least(lease_epoch, 2305843009213693952),
-    wakes = least(greatest(wakes, 0), 2305843009213693952), attempt = least(attempt, 1073741823),
-    crashes = least(crashes, 1073741823)
-WHERE greatest(version, lease_epoch, wakes) >= 4611686018427387904 OR least(version, wakes) < 0
-   OR greatest(attempt, crashes) >= 1073741824;
+SET version = least(greatest(version, 0), 1152921504606846976), lease_epoch = least(lease_epoch, 1152921504606846976),
+    wakes = least(greatest(wakes, 0), 1152921504606846976), attempt = least(attempt, 268435456),
+    crashes = least(crashes, 268435456)
+WHERE greatest(version, lease_epoch, wakes) >= 2305843009213693952 OR least(version, wakes) < 0
+   OR greatest(attempt, crashes) >= 536870912;
 UPDATE workflow.workflow_run
 SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
     run_at = workflow.in_calendar(run_at), start_by = workflow.in_calendar(start_by),
@@ -68,6 +68,22 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (
     greatest(version, lease_epoch, wakes) < 4611686018427387904 AND least(version, lease_epoch, wakes) >= 0
     AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1) NOT VALID;
+
+-- What a run begins with, or a stranger sets, is half of that at most: from the last lawful number no claim can count on.
+CREATE FUNCTION workflow.run_counts_too_far() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the counters of run % leave no room to count on', NEW.id
+    USING ERRCODE = 'check_violation', CONSTRAINT = 'workflow_run_counts',
+          HINT = 'version, lease_epoch and wakes are below 2^61, attempt and crashes below 2^29.';
+END $$;
+CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW
+  WHEN (greatest(NEW.version, NEW.lease_epoch, NEW.wakes) >= 2305843009213693952
+        OR greatest(NEW.attempt, NEW.crashes) >= 536870912)
+  EXECUTE FUNCTION workflow.run_counts_too_far();
+CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version
+        AND (NEW.wakes >= 2305843009213693952 OR greatest(NEW.attempt, NEW.crashes) >= 536870912))
+  EXECUTE FUNCTION workflow.run_counts_too_far();
 
 UPDATE workflow.workflow_schedule
 SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
@@ -102,7 +118,7 @@ ALTER TABLE workflow.outbox_event
     AND greatest(created_at, published_at, due_at, skipped_at) < to_timestamp(253402300800)
     AND least(created_at, published_at, due_at, skipped_at) >= to_timestamp(-62135596800)) NOT VALID;
 
--- Plain SQL changes a run. Every UPDATE of ours bumps version and does not come here.
+-- Plain SQL changes a run. Every UPDATE of ours raises version by one and does not come here.
 CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   obstacle text;
@@ -114,6 +130,11 @@ DECLARE
 BEGIN
   IF NEW.deleted_at IS NOT NULL AND OLD.finished_at IS NULL AND NEW.status IN ('pending', 'leased', 'paused') THEN
     NEW.status := 'cancelled';
+  END IF;
+  IF NEW.version <> OLD.version THEN
+    -- A whole row that was read earlier is written back, as object mappers do: it would undo what happened since.
+    RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
@@ -131,10 +152,7 @@ BEGIN
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
-    -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well.
-    IF NEW.status <> OLD.status
-       AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL OR NEW.attempt NOT IN (0, OLD.attempt)
-            OR (NEW.last_error IS NOT NULL AND NEW.last_error IS DISTINCT FROM OLD.last_error)) THEN
+    IF NEW.status <> OLD.status AND (NEW.status <> 'pending' OR OLD.deleted_at IS NOT NULL) THEN
       RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
         USING ERRCODE = 'check_violation',
               HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
@@ -219,7 +237,23 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
-  WHEN (NEW.version = OLD.version) EXECUTE FUNCTION workflow.run_moved_by_sql();
+  WHEN (NEW.version <> OLD.version + 1) EXECUTE FUNCTION workflow.run_moved_by_sql();
+
+-- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well, maybe
+-- the very ones that stand there: UPDATE OF asks what the statement names. Their names let them go before the one above.
+CREATE FUNCTION workflow.run_reported_late() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'run % has already % and cannot become %', OLD.id, OLD.status, NEW.status
+    USING ERRCODE = 'check_violation',
+          HINT = 'To run it again, set status = ''pending'' and leave attempt and last_error alone.';
+END $$;
+CREATE TRIGGER run_counted_late BEFORE UPDATE OF attempt ON workflow.workflow_run FOR EACH ROW
+  WHEN (OLD.finished_at IS NOT NULL AND NEW.version = OLD.version AND NEW.status = 'pending' AND NEW.attempt <> 0)
+  EXECUTE FUNCTION workflow.run_reported_late();
+CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW
+  WHEN (OLD.finished_at IS NOT NULL AND NEW.version = OLD.version AND NEW.status = 'pending'
+        AND NEW.last_error IS NOT NULL)
+  EXECUTE FUNCTION workflow.run_reported_late();
 
 -- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -242,6 +276,9 @@ BEGIN
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
   WHERE finished_at IS NULL AND id = ANY (ARRAY(SELECT parent_id FROM removed WHERE parent_id IS NOT NULL));
+  IF EXISTS (SELECT FROM removed WHERE finished_at IS NULL) THEN
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');  -- its owner should stop it now
+  END IF;
   RETURN NULL;
 END $$;
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run
@@ -388,6 +425,9 @@ DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
+DROP TRIGGER run_failed_late ON workflow.workflow_run;
+DROP TRIGGER run_counted_late ON workflow.workflow_run;
+DROP FUNCTION workflow.run_reported_late();
 DROP TRIGGER run_moved_by_sql ON workflow.workflow_run;
 CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -464,6 +504,9 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   ADD CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by));
 
+DROP TRIGGER run_counted_too_far ON workflow.workflow_run;
+DROP TRIGGER run_counts_too_far ON workflow.workflow_run;
+DROP FUNCTION workflow.run_counts_too_far();
 DROP TRIGGER run_allows_attempts ON workflow.workflow_run;
 DROP FUNCTION workflow.run_allows_attempts();
 UPDATE workflow.workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;

@@ -1,8 +1,17 @@
 -- What other programs may write, and what they may not: see the same migration for PostgreSQL. Here plain SQL never leases
 -- a run, so most of its rules have nothing to do. A table cannot be given a CHECK later, so triggers look at what others
--- insert or change; what is there already is left alone, since instants are read within the calendar anyway.
+-- insert or change; instants that are there already are left alone, since they are read within the calendar anyway.
 
 -- migrate:up
+
+-- Counters that leave no room to count on would have the triggers below refuse the claims of their type.
+UPDATE workflow_run
+SET version = CAST(min(max(version, 0), 1152921504606846976) AS INTEGER),
+    lease_epoch = CAST(min(lease_epoch, 1152921504606846976) AS INTEGER),
+    wakes = CAST(min(max(wakes, 0), 1152921504606846976) AS INTEGER),
+    attempt = CAST(min(attempt, 268435456) AS INTEGER), crashes = CAST(min(crashes, 268435456) AS INTEGER)
+WHERE max(version, lease_epoch, wakes) >= 2305843009213693952 OR min(version, wakes) < 0
+   OR max(attempt, crashes) >= 536870912;
 
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
@@ -15,7 +24,13 @@ WHERE deleted_at IS NOT NULL AND idempotency_key IS NOT NULL;
 DROP INDEX workflow_run_idempotency;
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key);
 
-CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at ON workflow_run
+CREATE TRIGGER run_frees_key AFTER UPDATE OF deleted_at, idempotency_key ON workflow_run
+WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
@@ -57,7 +72,13 @@ END;
 -- Whether max_attempts is only what others are shown until the first claim puts the workflow's own number there.
 ALTER TABLE workflow_run ADD COLUMN attempts_unset INTEGER NOT NULL DEFAULT 0;
 
--- Every UPDATE of ours bumps version; all others are somebody else's.
+-- Every UPDATE of ours raises version by one; all others are somebody else's. A whole row that was read earlier and is
+-- written back, as object mappers do, would undo what happened since.
+CREATE TRIGGER run_version_stays BEFORE UPDATE OF version ON workflow_run
+WHEN NEW.version NOT IN (OLD.version, OLD.version + 1)
+BEGIN
+  SELECT RAISE(ABORT, 'the version of a run is not for plain SQL to change: name only the columns that are to change');
+END;
 CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF result, error, last_error, attempt, crashes ON workflow_run
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
      AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
@@ -91,14 +112,14 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
-WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 4611686018427387903)
+WHEN NEW.version = OLD.version
   AND NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.run_at, 0),
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
@@ -107,11 +128,11 @@ WHEN (NEW.version = OLD.version OR NEW.version NOT BETWEEN 0 AND 461168601842738
     coalesce(NEW.start_by, 0), coalesce(NEW.held_at, 0), coalesce(NEW.deleted_at, 0),
     coalesce(NEW.lease_until, 0), coalesce(NEW.started_at, 0), coalesce(NEW.finished_at, 0),
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
-  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 4611686018427387903
+  AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 1073741823)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911)
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
 END;
 CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
 WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
@@ -164,6 +185,16 @@ BEGIN
 END;
 DELETE FROM workflow_step WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
 DELETE FROM workflow_signal WHERE run_id NOT IN (SELECT r.id FROM workflow_run r);
+DELETE FROM workflow_event WHERE workflow_id NOT IN (SELECT r.id FROM workflow_run r);
+
+-- INSERT OR REPLACE removes a row without asking its triggers. A new run has no trail yet.
+DROP TRIGGER run_created;
+CREATE TRIGGER run_created AFTER INSERT ON workflow_run
+BEGIN
+  SELECT RAISE(ABORT, 'a run of this id is there already and is not to be replaced; use ON CONFLICT')
+  WHERE EXISTS (SELECT 1 FROM workflow_event e WHERE e.workflow_id = NEW.id);
+  INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
+END;
 
 -- An event of somebody else is numbered here: the row is inserted anew, with its number, in place of theirs.
 DROP TRIGGER outbox_event_shape;
@@ -331,6 +362,11 @@ WHEN NOT (
 BEGIN
   SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
 END;
+DROP TRIGGER run_created;
+CREATE TRIGGER run_created AFTER INSERT ON workflow_run
+BEGIN
+  INSERT INTO workflow_event (workflow_id, event_type, created_at) VALUES (NEW.id, 'created', NEW.created_at);
+END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
 DROP TRIGGER signal_limits;
@@ -341,6 +377,7 @@ DROP TRIGGER run_limits;
 DROP TRIGGER run_updated_by_sql;
 DROP TRIGGER run_leased_by_sql;
 DROP TRIGGER run_outcome_stays;
+DROP TRIGGER run_version_stays;
 UPDATE workflow_run SET max_attempts = NULL, version = version + 1 WHERE attempts_unset AND lease_epoch = 0;
 ALTER TABLE workflow_run DROP COLUMN attempts_unset;
 DROP TRIGGER run_deleted_by_sql;
@@ -371,6 +408,7 @@ BEGIN
   SELECT OLD.id, 'deleted', OLD.lease_epoch, '{"by":"sql"}' WHERE NEW.deleted_at IS NOT NULL;
   SELECT RAISE(IGNORE);
 END;
+DROP TRIGGER run_has_no_key;
 DROP TRIGGER run_frees_key;
 DROP INDEX workflow_run_idempotency;
 CREATE UNIQUE INDEX workflow_run_idempotency ON workflow_run (idempotency_key)
