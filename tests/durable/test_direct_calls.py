@@ -128,6 +128,8 @@ def test_the_decorator_takes_no_parentheses_too_and_refuses_what_cannot_be_a_ste
         swf.step(bare)
     with pytest.raises(swf.InvalidWorkflow, match=r"write @swf\.step\(name='charge'\)"):
         swf.step("charge")  # type: ignore[call-overload]
+    with pytest.raises(swf.InvalidWorkflow, match=r"write @staticmethod above @swf\.step"):
+        swf.step(staticmethod(bare))
 
 
 async def test_a_workflow_given_to_ctx_step_is_refused_with_the_line_to_write(app: swf.App) -> None:

@@ -175,16 +175,20 @@ def test_the_schema_dumps_are_current(postgres: Server) -> None:
         assert (dump_schema.SCHEMA / f"{name}.sql").read_text() == text, "run: make gen"
 
 
-async def test_the_tables_of_simple_workflow_are_named_as_what_is_in_the_way(empty_url: str, backend: str) -> None:
+@pytest.mark.parametrize("table", ["workflow_run", "workflow_event", "outbox_event"])
+async def test_the_tables_of_simple_workflow_are_named_as_what_is_in_the_way(
+    empty_url: str, backend: str, table: str
+) -> None:
     """Their schema as their migrations leave it, as far as it matters; nothing of it is touched."""
     raw, ledger = Raw(empty_url), open_ledger(empty_url)
     if backend == "postgres":
         raw.sql("CREATE SCHEMA workflow")
-    raw.sql("CREATE TABLE workflow.workflow_run (id text PRIMARY KEY, type text NOT NULL, idempotency_key text UNIQUE)")
-    raw.sql("INSERT INTO workflow.workflow_run (id, type) VALUES ('1', 'theirs.v1')")
+    raw.sql(f"CREATE TABLE workflow.{table} (id text PRIMARY KEY, type text NOT NULL, idempotency_key text UNIQUE)")
+    raw.sql(f"INSERT INTO workflow.{table} (id, type) VALUES ('1', 'theirs.v1')")
     way_out = "a file of its own" if backend == "sqlite" else r"another schema \(\?schema=jobs\)"
-    with pytest.raises(StoreError, match=f"simple-workflow's is called so. Nothing was changed.* use {way_out}"):
+    with pytest.raises(StoreError, match=f"a table {table} that .* Nothing was changed.* use {way_out}"):
         await ledger.migrate_up()
-    assert raw.sql("SELECT type FROM workflow.workflow_run") == [{"type": "theirs.v1"}]
+    assert raw.sql(f"SELECT type FROM workflow.{table}") == [{"type": "theirs.v1"}]
+    assert {one.applied for one in await ledger.migration_status()} == {None}
     raw.close()
     await ledger.close()

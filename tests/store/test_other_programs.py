@@ -318,6 +318,15 @@ async def test_a_parent_hears_that_its_child_was_deleted(ledger: Ledger, raw: Ra
     assert [lease.id for lease in await claim(ledger, offer("test.parent.v1"))] == [parent.id]
 
 
+async def test_no_run_begins_leased(ledger: Ledger, raw: Raw) -> None:
+    """It would be a lease without an epoch and without an event."""
+    with pytest.raises(REFUSED):
+        raw.sql(
+            "INSERT INTO workflow.workflow_run (type, status, leased_by, lease_until) "
+            f"VALUES ('test.odd.v1', 'leased', 'somebody', {raw.now})"
+        )
+
+
 # The outbox
 
 

@@ -1,6 +1,6 @@
 """The command's tree. Each subcommand lives in a module of its own, imported when called, so that `--help` is quick.
 
-Exit codes: 0 done; 1 the work could not be done, or what was looked at is not well (the message says why); 2 the
+Exit codes: 0 done; 1 the work could not be done, or the check found a problem (the message says why); 2 the
 command was called wrongly; 3 a worker stopped with code still running or entries unwritten.
 """
 

@@ -30,7 +30,7 @@ events_argument = click.argument(
 
 @click.group(cls=Group)
 def outbox() -> None:
-    """Events on their way out: how they stand, take them to a sink, offer them again."""
+    """Events on their way out: show their state, take them to a sink, offer them again."""
 
 
 outbox.add_command(dispatch)

@@ -39,7 +39,7 @@ log = logging.getLogger("simpleworkflow.cli")
 @click.argument("target", metavar="MODULE:APP")
 @import_option
 @click.option("--url", callback=check_url, help="Another database than the App's own.")
-@click.option("--name", help="How this worker calls itself.")
+@click.option("--name", help="This worker's name in leases, logs and listings.")
 @click.option(
     "--prefix",
     "prefixes",

@@ -135,6 +135,9 @@ class StepDecorator:
     def __call__(self, function: Callable[P, R_co], /) -> StepFunction[P, R_co]:
         if isinstance(function, StepFunction):
             raise InvalidWorkflow(f"{_shown(function)} is a step already; decorate it once, or write .options(…)")
+        if isinstance(function, staticmethod | classmethod):
+            kind = type(function).__name__
+            raise InvalidWorkflow(f"write @{kind} above @swf.step: a {kind} is no function yet")
         _refuse_workflow(function, "cannot be a step as well; decorate a plain function")
         if not callable(function):
             raise InvalidWorkflow(f"swf.step decorates a function; {function!r} cannot be called")
@@ -182,7 +185,7 @@ def step(
 
 def _retry(value: Any) -> Retry:
     if not isinstance(value, Retry):
-        told = f"write retry=swf.Retry(max_attempts={value})" if isinstance(value, int) else "write swf.Retry(…)"
+        told = f"write retry=swf.Retry(max_attempts={value})" if type(value) is int else "write swf.Retry(…)"
         raise InvalidPolicy(f"retry= of a step takes a Retry, not {value!r}; {told}")
     return value
 

@@ -140,12 +140,13 @@ def foreign_book(error: MissingMigration, url: DatabaseURL) -> StoreError | None
 
 def in_the_way(error: StoreError, url: DatabaseURL) -> StoreError | None:
     """What to do when another program has a table of our name, as simple-workflow has. Otherwise None."""
-    if "workflow_run" not in str(error) or "already exists" not in str(error):
+    found = re.search(r"\b((?:workflow|outbox)_\w+)\W+already exists", str(error))
+    if found is None:
         return None
     way_out = "a file of its own" if url.dialect == "sqlite" else "another schema (?schema=jobs) or another database"
     return StoreError(
-        f"{url} has a table workflow_run that simpleworkflow did not make; simple-workflow's is called so. Nothing was "
-        f"changed, and its runs are not converted: let them end where they are, and use {way_out}"
+        f"{url} has a table {found[1]} that simpleworkflow did not make; simple-workflow has tables of these names. "
+        f"Nothing was changed, and its runs are not converted: let them end where they are, and use {way_out}"
     )
 
 

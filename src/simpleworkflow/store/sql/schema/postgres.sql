@@ -130,7 +130,7 @@ CREATE TABLE workflow.workflow_run (
   type text COLLATE "C" NOT NULL,
   payload json NOT NULL DEFAULT 'null'::json,
   attempts_unset boolean NOT NULL DEFAULT false,
-  CONSTRAINT workflow_run_counts CHECK (((GREATEST(version, lease_epoch, wakes) < '4611686018427387904'::bigint) AND (LEAST(version, lease_epoch, wakes) >= 0) AND (GREATEST(attempt, crashes) < 1073741824) AND (LEAST(attempt, crashes) >= 0) AND (max_attempts >= 1))) NOT VALID,
+  CONSTRAINT workflow_run_counts CHECK (((GREATEST(version, lease_epoch, wakes) < '4611686018427387904'::bigint) AND (LEAST(version, lease_epoch, wakes) >= 0) AND (GREATEST(attempt, crashes) < 1073741824) AND (LEAST(attempt, crashes) >= 0) AND (max_attempts >= 1) AND ((status <> 'leased'::text) OR (lease_epoch > 0)))) NOT VALID,
   CONSTRAINT workflow_run_deleted_is_finished CHECK (((deleted_at IS NULL) OR (finished_at IS NOT NULL))),
   CONSTRAINT workflow_run_instants CHECK (((GREATEST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_run_key CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),

@@ -453,9 +453,9 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND (NEW.status <> 'leased' OR NEW.lease_epoch > 0))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
+  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, and nothing begins leased');
 END;
 
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run

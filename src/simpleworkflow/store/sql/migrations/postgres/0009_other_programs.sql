@@ -67,7 +67,8 @@ ALTER TABLE workflow.workflow_run
       deadline_at) >= to_timestamp(-62135596800)) NOT VALID,
   ADD CONSTRAINT workflow_run_counts CHECK (
     greatest(version, lease_epoch, wakes) < 4611686018427387904 AND least(version, lease_epoch, wakes) >= 0
-    AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1) NOT VALID;
+    AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1
+    AND (status <> 'leased' OR lease_epoch > 0)) NOT VALID;
 
 -- What a run begins with, or a stranger sets, is half of that at most: from the last lawful number no claim can count on.
 CREATE FUNCTION workflow.run_counts_too_far() RETURNS trigger LANGUAGE plpgsql AS $$
