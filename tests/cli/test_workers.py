@@ -28,8 +28,8 @@ def crew(url: str) -> Iterator[Raw]:
         seen_at = f"{raw.now} {raw.back(seen)}"
         values = f"?, ?, 'box\x1b[31m', 7, ?, {raw.now} {raw.back(3600 - seen)}, {seen_at}, {stopped}"
         raw.sql(f"{insert} VALUES ({values})", f"{name}@box.7", name, spans)
-    text = "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, leased_by = 'ann@box.7',"
-    raw.sql(f"{text} lease_until = {raw.now} {raw.back(-30)} WHERE id = ?", run)
+    text = "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, lease_epoch = 1,"
+    raw.sql(f"{text} leased_by = 'ann@box.7', lease_until = {raw.now} {raw.back(-30)} WHERE id = ?", run)
     yield raw
     raw.close()
 

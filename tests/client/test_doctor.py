@@ -248,8 +248,9 @@ def test_runs_that_are_due_for_long_though_a_worker_serves_them_are_a_warning(ap
 async def lease_one(raw: Raw, app: swf.App) -> None:
     handle = await app.trigger("served.lost.v1")
     raw.sql(
-        "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, leased_by = 'bob@1.2.3', "
-        f"lease_until = {raw.now} {raw.back(100)}, deadline_at = {raw.now} {raw.back(200)} WHERE id = ?",
+        "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, lease_epoch = 1, "
+        f"leased_by = 'bob@1.2.3', lease_until = {raw.now} {raw.back(100)}, "
+        f"deadline_at = {raw.now} {raw.back(200)} WHERE id = ?",
         handle.id,
     )
 

@@ -233,8 +233,8 @@ def announce(raw: Raw, name: str, seen_ago: float = 0.0) -> None:
 def lose(raw: Raw, app: swf.App, holder: str, expired: float) -> None:
     handle = app.sync.trigger("served.lost.v1")
     raw.sql(
-        "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, leased_by = ?, "
-        f"lease_until = {raw.now} {raw.back(expired)} WHERE id = ?",
+        "UPDATE workflow.workflow_run SET status = 'leased', version = version + 1, lease_epoch = 1, "
+        f"leased_by = ?, lease_until = {raw.now} {raw.back(expired)} WHERE id = ?",
         f"{holder}@0", handle.id,
     )  # fmt: skip
 

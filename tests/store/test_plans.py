@@ -252,8 +252,8 @@ def test_the_sweep_reads_leases_and_not_the_backlog(backlogs: dict[int, str], se
         ("crash_runs", taking_back),
         ("hold_spent_runs", taking_back),
         ("give_up_runs", taking_back),
-        ("expire_deadlines", {"limit": BATCH}),
-        ("expire_unstarted", {"limit": BATCH}),
+        ("expire_deadlines", {"limit": BATCH, "grace": 0}),
+        ("expire_unstarted", {"limit": BATCH, "grace": 0}),
         ("lease_holders", {}),
     ):
         plan = session.explain(name, **parameters)

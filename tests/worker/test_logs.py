@@ -107,7 +107,8 @@ async def test_an_ending_that_came_too_late_is_told_with_its_labels_and_without_
         async with asyncio.timeout(10):
             while (await handle.get()).status is not Status.LEASED:
                 await asyncio.sleep(0.01)
-        raw.put(handle.id, lease_epoch=7, version=99)  # somebody else has claimed it meanwhile
+        text = "UPDATE workflow.workflow_run SET lease_epoch = 7, version = version + 1 WHERE id = ?"
+        raw.sql(text, handle.id)  # somebody else has claimed it meanwhile
         gate.set()
         await eventually(lambda: "no longer ours" in lines.text)
     await app.close()
