@@ -82,7 +82,7 @@ async def test_open_runs_never_go_however_old(ledger: Ledger, raw: Raw) -> None:
     made = [still_open(raw, 400 * DAY) for _ in range(4)]
     raw.sql(
         f"UPDATE workflow.workflow_run SET status = 'leased', leased_by = 'w1', lease_until = {raw.now}, "
-        "version = version + 1 WHERE id = ?",
+        "lease_epoch = lease_epoch + 1, version = version + 1 WHERE id = ?",
         made[0],
     )
     raw.sql("UPDATE workflow.workflow_run SET status = 'paused', version = version + 1 WHERE id = ?", made[1])
