@@ -12,14 +12,15 @@ import simpleworkflow as swf
 async def test_the_code_of_a_run_stops_when_its_row_is_deleted(url: str, raw: Raw) -> None:
     app = swf.App(url, settings=swf.Settings(lease=600.0))
     began, stopped = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     @app.workflow("test.removed.v1")
     async def removed(ctx: swf.Context) -> None:
-        began.set()
+        loop.call_soon_threadsafe(began.set)
         try:
             await asyncio.Event().wait()
         finally:
-            stopped.set()
+            loop.call_soon_threadsafe(stopped.set)
 
     async with app.worker():
         run = await app.trigger(removed)

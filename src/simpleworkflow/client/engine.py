@@ -38,6 +38,8 @@ log = logging.getLogger("simpleworkflow.client")
 
 T = TypeVar("T")
 CLOSE_GRACE = 5.0
+INTERRUPTIBLE = 0.5
+"""Seconds after which a blocking wait looks for signals again."""
 CLOSED = "this App was closed meanwhile; the next call opens it again"
 
 _forks = 0
@@ -90,7 +92,7 @@ class Engine:
             raise RuntimeError("app.sync in an async workflow would block its whole worker; await the App instead")
         inside = self._enter(work)
         try:
-            return inside.result()
+            return _outcome_of(inside)
         except concurrent.futures.CancelledError:
             raise _why_cancelled() from None
         except BaseException:
@@ -183,6 +185,17 @@ class Engine:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+
+def _outcome_of(inside: concurrent.futures.Future[T]) -> T:
+    """A signal that another thread takes, or that comes just before the wait begins, does not wake a thread that sleeps
+    in a lock: Ctrl-C would be lost. So the wait is made of short ones."""
+    while True:
+        try:
+            return inside.result(INTERRUPTIBLE)
+        except TimeoutError:
+            if inside.done():
+                return inside.result()  # with an error of its own, maybe a TimeoutError
 
 
 def _why_cancelled() -> BaseException:
