@@ -123,7 +123,7 @@ async def test_a_durable_call_in_a_task_that_is_left_behind_fails_the_run(app: s
         return f"done {task.get_name()[:0]}"
 
     async with app.worker():
-        with pytest.raises(swf.RunFailed, match=r"ctx\.step\(slow\) at .*:\d+ was not awaited"):
+        with pytest.raises(swf.RunFailed, match=r"ctx\.step\(slow\) at .*:\d+ was still under way when the workflow"):
             await app.run(behind, False, timeout="10s")
         with pytest.raises(swf.RunFailed, match=r"ctx\.step\(slow\) at .*:\d+ was still under way when the workflow"):
             await app.run(behind, True, timeout="10s")
@@ -206,3 +206,57 @@ async def test_a_plain_workflow_that_makes_a_call_for_an_async_one_fails_with_it
         run = await app.wait(handle.id, timeout="10s")
     assert run.status is Status.FAILED
     assert re.search(r"app\.trigger at test_forgotten_await\.py:\d+ was not awaited", str(run.last_error))
+
+
+async def left_alone(ctx: swf.Context) -> None:
+    await ctx.step(charge, 1)
+
+
+async def nested(ctx: swf.Context) -> None:
+    asyncio.create_task(left_alone(ctx))  # noqa: RUF006
+    await asyncio.sleep(60)
+
+
+LEFT_BEHIND: dict[str, Callable[[swf.Context], Any]] = {
+    "step": lambda ctx: asyncio.create_task(ctx.step(charge, 1)),
+    "function": lambda ctx: asyncio.create_task(left_alone(ctx)),
+    "gather": lambda ctx: asyncio.gather(left_alone(ctx), left_alone(ctx)),
+    "task of a task": lambda ctx: asyncio.create_task(nested(ctx)),
+}
+
+
+@pytest.mark.parametrize("leave", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+async def test_a_task_that_has_not_begun_when_the_code_returns_is_missed_too(app: swf.App, leave: Any) -> None:
+    """It gets to its first durable call; that it was cut off is said, and not that it has not run."""
+
+    @app.workflow("t.at_once.v1", retry=ONCE)
+    async def at_once(ctx: swf.Context) -> str:
+        leave(ctx)
+        return "paid"
+
+    async with app.worker():
+        handle = await app.trigger(at_once)
+        run = await app.wait(handle.id, timeout="10s")
+    assert run.status is Status.FAILED
+    assert re.search(r"ctx\.step\(charge\) at .*:\d+ was still under way when the workflow", str(run.last_error))
+
+
+async def test_a_task_without_durable_calls_that_is_left_behind_is_told(
+    app: swf.App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it would have done later is not done: it is stopped with its run."""
+
+    async def call_the_bank() -> None:
+        await asyncio.sleep(60)
+
+    @app.workflow("t.bank.v1", retry=ONCE)
+    async def bank(ctx: swf.Context) -> str:
+        asyncio.create_task(call_the_bank())  # noqa: RUF006
+        dismissed = asyncio.create_task(call_the_bank())
+        dismissed.cancel()
+        return "paid"
+
+    async with app.worker():
+        assert await app.run(bank, timeout="10s") == "paid"
+    (told,) = [line for line in caplog.messages if "call_the_bank" in line]
+    assert "left 1 task under way" in told

@@ -36,7 +36,7 @@ from .lazily import Lazily
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
-from .tasks import CURRENT, failed_beside
+from .tasks import CURRENT, failed_beside, has_not_begun, left_behind
 from .threads import call_in_a_thread
 from .waits import only_waits
 
@@ -48,6 +48,9 @@ CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
 REFUSAL_PAUSE = 0.01
 _NEVER = threading.Event()
+MOST_TURNS = 100
+"""Turns of the loop in which what the code has left behind may begin; tasks that make tasks need several."""
+MOST_TOLD = 5
 CROWDED_PAUSE = 2.0
 """How long a waiting run that was sent away to make room stays away."""
 
@@ -305,7 +308,7 @@ class Execution(Stage):
             else:
                 self.ctx = SyncContext(self)
                 result = await call_in_a_thread(self, handler, self.ctx, *value)
-            if "durable" in self.__dict__ and not self._is_void:
+            if not (self._is_void or self.__dict__.keys().isdisjoint(("durable", "tasks"))):
                 await self._look_back()
             if self._is_void:
                 return self._stopped_ending()
@@ -324,17 +327,28 @@ class Execution(Stage):
 
     async def _look_back(self) -> None:
         """The code has returned: has it left something behind? Durable calls that it has cancelled get time to end."""
+        for _ in range(MOST_TURNS):
+            if not any(has_not_begun(task) for task in self.tasks):
+                break
+            await asyncio.sleep(0)  # what it will call is not known before
         self.durable.warn_of_unasked()
-        if self.durable.made.is_finished:
-            return
-        cancelled = [task for task in self.tasks if isinstance(task, asyncio.Task) and task.cancelling()]
-        if cancelled:
-            self.begin_work()
-            try:
-                await asyncio.wait(cancelled, timeout=STUBBORN_AFTER)
-            finally:
-                self.end_work()
-        self.durable.made.refuse_unfinished()
+        if not self.durable.made.is_finished:
+            cancelled = [task for task in self.tasks if isinstance(task, asyncio.Task) and task.cancelling()]
+            if cancelled:
+                self.begin_work()
+                try:
+                    await asyncio.wait(cancelled, timeout=STUBBORN_AFTER)
+                finally:
+                    self.end_work()
+            self.durable.made.refuse_unfinished()
+        self._warn_of_tasks()
+
+    def _warn_of_tasks(self) -> None:
+        """Without a durable call nothing shows whether they were expected to end; they are stopped in any case."""
+        if left := left_behind(self.tasks):
+            many = f"{len(left)} task{'s' * (len(left) > 1)}"
+            told = self.lease.id, self.lease.type, many, ", ".join(sorted(set(left))[:MOST_TOLD])
+            log.warning("run %s (%s) has left %s under way, to be stopped now: %s", *told, extra=self._labels())
 
     def _failed(self, error: BaseException) -> Ending:
         """Never raises: an error that nobody can describe must not leave a run without end."""

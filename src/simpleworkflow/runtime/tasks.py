@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
+from types import CoroutineType
 from typing import Any, Protocol
 
 from ..config import LogErrors
 from ..model.failure import failed_steps, one_line
-from .branches import BRANCH, IN_STEP, Body, branch_of_new_task
+from .branches import BRANCH, IN_STEP, Body, Branch, branch_of_new_task
 
 log = logging.getLogger("simpleworkflow.tasks")
 
@@ -50,7 +52,7 @@ def install_task_factory(loop: asyncio.AbstractEventLoop, detail: LogErrors = "t
         if branch is not None:
             kwargs["context"] = context
             context.run(BRANCH.set, branch)
-        work = contained(coro, owner) if asyncio.iscoroutine(coro) else coro
+        work = contained(coro, owner, context.get(BRANCH)) if asyncio.iscoroutine(coro) else coro
         task = asyncio.Task(work, loop=loop, **kwargs) if inner is None else inner(loop, work, **kwargs)
         if work is not coro:
             # A task that is cancelled before its first turn never reaches what it contains, and Python would complain.
@@ -75,8 +77,9 @@ def _tell_uncaught(detail: LogErrors, loop: asyncio.AbstractEventLoop, context: 
     log.error("%s%s", what, told, exc_info=error if detail == "traceback" else None)
 
 
-async def contained(coro: Coroutine[Any, Any, Any], owner: Owner) -> Any:
-    """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's."""
+async def contained(coro: Coroutine[Any, Any, Any], owner: Owner, branch: Branch | None) -> Any:
+    """sys.exit() in a task of a run ends that run's execution, not the worker and everybody else's. `branch` is for
+    those who look at the task from outside."""
     born = owner.ticks = owner.ticks + 1
     try:
         return await coro
@@ -93,6 +96,29 @@ def failed_beside(error: BaseException, escaped: list[tuple[int, int, Exception]
     culprits = set(failed_steps(error))
     births = [born for born, _, one in escaped if culprits & set(failed_steps(one))]
     return [one for _, end, one in escaped if births and end > min(births)]
+
+
+def has_not_begun(task: asyncio.Future[Any]) -> bool:
+    """Of a task that is alive and that nobody has dismissed by a cancel."""
+    return any(inspect.getcoroutinestate(work) == inspect.CORO_CREATED for work in _work_of([task]))
+
+
+def left_behind(tasks: Iterable[asyncio.Future[Any]]) -> list[str]:
+    """The names of the coroutines that are under way and that nobody has dismissed, by a cancel or by a race."""
+    inside = [inspect.getcoroutinelocals(work) for work in _work_of(tasks)]
+    return [
+        str(getattr(held["coro"], "__qualname__", held["coro"]))
+        for held in inside
+        if "coro" in held and not (held["branch"] is not None and held["branch"].is_lost)
+    ]
+
+
+def _work_of(tasks: Iterable[asyncio.Future[Any]]) -> Iterator[CoroutineType[Any, Any, Any]]:
+    for task in tasks:
+        if isinstance(task, asyncio.Task) and not (task.done() or task.cancelling()):
+            work = task.get_coro()
+            if isinstance(work, CoroutineType):
+                yield work
 
 
 def is_being_cancelled() -> bool:
