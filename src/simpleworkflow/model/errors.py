@@ -32,7 +32,7 @@ A class docstring is its default message, so that documentation and runtime say 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 _PASSING_ON = frozenset({"StepFailed", "RunFailed"})
@@ -270,10 +270,10 @@ class SignalTimeout(SimpleWorkflowError, TimeoutError):
 class Misfit(PermanentError):
     """What is on record does not fit the code."""
 
-    def __init__(self, message: str | None = None, *, unasked: Sequence[str] = ()) -> None:
+    def __init__(self, message: str | None = None, *, new: str | None = None) -> None:
         super().__init__(message)
-        self.unasked = tuple(unasked)
-        """What is on record and would be left behind if the run went on as it is."""
+        self.new = new
+        """The place of a call that is not on record, and that may be one that is."""
 
 
 class NonDeterminismError(Misfit):

@@ -55,8 +55,8 @@ def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, 
     described = _as_dict(error, CAUSE_DEPTH)
     if permanent:
         described["permanent"] = True
-    if isinstance(error, Misfit) and error.unasked:
-        described["unasked"] = list(error.unasked)
+    if isinstance(error, Misfit) and error.new is not None:
+        described["new"] = error.new
     if steps := dict.fromkeys((*failed_steps(error), *also)):
         described["steps"] = list(steps)
     return payload.encode(described, what="error"), one_line(error)
@@ -69,14 +69,14 @@ def steps_of(error_json: str | None) -> list[str]:
     return [step for step in steps if isinstance(step, str)] if isinstance(steps, list) else []
 
 
-def left_behind_by_hold(error_json: str | None, hold_reason: str | None) -> list[str]:
-    """What is on record and was not asked for by the code whose error holds this run; nothing when the run is held for
-    another reason, since its newest error may be an old one."""
+def doubtful_call(error_json: str | None, hold_reason: str | None) -> str | None:
+    """The place of the call whose error holds this run, since it may be on record under another name; None when the run
+    is held for another reason, since its newest error may be an old one."""
     story = payload.decode(error_json or "null", what="error")
     if not isinstance(story, dict) or hold_reason is None or hold_reason_of(str(story.get("message"))) != hold_reason:
-        return []
-    found = story.get("unasked")
-    return [step for step in found if isinstance(step, str)] if isinstance(found, list) else []
+        return None
+    found = story.get("new")
+    return found if isinstance(found, str) else None
 
 
 def hold_reason_of(message: str) -> str:

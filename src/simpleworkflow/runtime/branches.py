@@ -58,10 +58,13 @@ class Body:
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "callers", "lost", "needs_key", "path", "unordered")
+    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "callers", "lost", "made", "needs_key", "path", "unordered")
 
     def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
+        self.made: set[str] = set() if parent is None else parent.made
+        """The paths of all branches of its run that this execution has made."""
+        self.made.add(path)
         self.callers: list[tuple[object, Any]] | None = None
         """In a scope: its durable calls with the tasks that made them; the finished ones are dropped now and then."""
         self._parent = parent

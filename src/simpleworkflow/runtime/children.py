@@ -21,6 +21,7 @@ from ..model.states import Status, StepKind, StepStatus
 from . import tracing
 from .memo import durable
 from .registry import Workflow
+from .renames import NewCall
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class Children(Steps):
         self.types[child_id] = child.type
         return child, step_id
 
+    def _is_written(self, place: str) -> bool:
+        return super()._is_written(place) or any(
+            place == start and result in self._written for result, (_, start) in self._awaited.items()
+        )
+
     def _has_started(self, child_id: UUID, place: str) -> bool:
         return child_id in self._begun or place in self._stage.history.steps
 
@@ -76,7 +82,7 @@ class Children(Steps):
         if self._recorded(step_id, StepKind.CHILD) is not None:
             return
         if self._has_past:
-            self.refuse_renamed(step_id, child.payload)
+            self.refuse_renamed(NewCall(step_id, child.payload))
         self._begun.add(child.id)
         child = child._replace(traceparent=tracing.for_child(self._stage.lease))
         output = payload.encode(str(child.id))

@@ -3,7 +3,8 @@
 A record that is not asked for was either passed by (its step stands further down, or in a branch that is not taken) or
 left behind (its step was renamed or removed). The difference is whether the code can still ask for that name. It is
 found by reading the code of the handler and of every function that it refers to: the functions and workflows that its
-globals and closures name, and its words: attributes and string constants. Code of libraries is not read.
+globals and closures name, and its words: attributes and string constants. Code of libraries is not read, except that of
+the package that the handler itself belongs to.
 
 The answer errs to one side only where a name is computed by other means than an f-string with a constant part: then it
 is taken for gone, and the run is held, which somebody notices.
@@ -33,9 +34,14 @@ _LIBRARIES = tuple(
 
 
 class StepNames:
-    def __init__(self, whole: set[str], parts: set[str], words: Set[str] = frozenset()) -> None:
+    def __init__(
+        self, whole: set[str], parts: set[str], words: Set[str] = frozenset(), coroutines: Set[str] = frozenset()
+    ) -> None:
         self._whole = whole
         """The names of what the code refers to."""
+        self._coroutines = coroutines
+        """The qualified names of the functions that the code may call, from which its branches have their names."""
+        self._called = {name.rpartition(".")[2] for name in coroutines}
         self._words = words
         """Texts and attributes: each may be a name of a step, and may as well be the key of a dict."""
         self._parts = tuple(part for part in parts if len(part) >= SHORTEST_PART)
@@ -51,6 +57,13 @@ class StepNames:
             or name.endswith(self._parts)
         )
 
+    def can_branch_to(self, coroutine: str) -> bool:
+        """Whether a branch may have its name from this coroutine. A function that was moved, or that stands in a
+        function of another name now, has another qualified name."""
+        if coroutine.rpartition(".")[2] in self._called:
+            return coroutine in self._coroutines
+        return self.can_ask_for(coroutine)  # of a library, or the name of a scope
+
     def refers_to(self, name: str) -> bool:
         """Whether a function, a workflow or a constant of that name is in the code, and not a mere word."""
         return name.rpartition(".")[2] in self._whole or name in self._whole
@@ -60,10 +73,13 @@ def names_in(handler: Any) -> StepNames:
     whole: set[str] = set()
     parts: set[str] = set()
     words: set[str] = set()
+    coroutines: set[str] = set()
     seen: set[int] = set()
     waiting: list[Any] = [handler]
+    own = _package_of(handler)
     while waiting and len(seen) < MOST_FUNCTIONS:
-        for function in _functions(waiting.pop()):
+        for function in _functions(waiting.pop(), own):
+            coroutines.add(function.__qualname__.replace("/", "."))
             if id(function.__code__) in seen:
                 continue
             seen.add(id(function.__code__))
@@ -71,14 +87,15 @@ def names_in(handler: Any) -> StepNames:
                 words |= {text for constant in code.co_consts for text in _strings(constant)}
                 words |= {name for name in code.co_names if name not in function.__globals__}
                 whole.add(code.co_name)
+                coroutines.add(code.co_qualname.replace("/", "."))
                 parts |= _parts(code)
                 for found in _referred(code, function):
                     whole |= _known_as(found)
                     whole |= {
-                        name for one in _members(found) if isinstance(one, StepFunction) for name in _known_as(one)
+                        name for one in _members(found, own) if isinstance(one, StepFunction) for name in _known_as(one)
                     }
                     waiting.append(found)
-    return StepNames(whole, parts, words)
+    return StepNames(whole, parts, words, coroutines)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -156,28 +173,33 @@ def _known_as(found: Any) -> set[str]:
     return {name} if isinstance(name, str) else set()
 
 
-def _functions(found: Any) -> Iterator[FunctionType]:
+def _functions(found: Any, own: str) -> Iterator[FunctionType]:
     """The functions of people's own code that may be called by calling this."""
     if isinstance(found, StepFunction):
         return  # a step is one piece: it makes no durable calls
     if isinstance(found, functools.partial | MethodType):
-        yield from _functions(found.func if isinstance(found, functools.partial) else found.__func__)
+        yield from _functions(found.func if isinstance(found, functools.partial) else found.__func__, own)
     elif isinstance(found, FunctionType):
-        if not found.__code__.co_filename.startswith(_LIBRARIES):
+        if _package_of(found) == own or not found.__code__.co_filename.startswith(_LIBRARIES):
             yield found
             if hasattr(found, "__wrapped__"):
-                yield from _functions(found.__wrapped__)
+                yield from _functions(found.__wrapped__, own)
     else:
-        for member in _members(found):
-            yield from _functions(getattr(member, "__func__", member)) if isinstance(member, _METHODS) else ()
+        for member in _members(found, own):
+            yield from _functions(getattr(member, "__func__", member), own) if isinstance(member, _METHODS) else ()
 
 
 _METHODS = (FunctionType, staticmethod, classmethod)
 
 
-def _members(found: Any) -> Iterator[Any]:
+def _members(found: Any, own: str) -> Iterator[Any]:
     """What stands in a class of people's own, or in that of an object."""
     for kind in (found if isinstance(found, type) else type(found)).__mro__:
         module = sys.modules.get(kind.__module__)
-        if module is not None and not str(getattr(module, "__file__", "")).startswith(_LIBRARIES):
+        file = str(getattr(module, "__file__", ""))
+        if module is not None and (_package_of(kind) == own or not file.startswith(_LIBRARIES)):
             yield from list(vars(kind).values())
+
+
+def _package_of(found: Any) -> str:
+    return str(getattr(found, "__module__", None)).partition(".")[0]

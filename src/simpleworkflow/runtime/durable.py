@@ -24,12 +24,12 @@ from ..model.outbox import check_emitted
 from ..model.policies import ON_SIGNAL_MISFIT, OnSignalMisfit, check_choice
 from ..model.records import Signal
 from ..model.states import StepKind, StepStatus
+from ..model.step_places import SKIPPED, path_of
 from .branches import BRANCH, IN_STEP, check_name
 from .labels import about
 from .made import caller
 from .memo import durable
 from .races import Races
-from .replay import SKIPPED, path_of
 
 if TYPE_CHECKING:
     from .stage import Stage

@@ -33,10 +33,11 @@ from .driven import Driven
 from .durable import Durable
 from .labels import about
 from .lazily import Lazily
+from .look_back import look_back
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
-from .tasks import CURRENT, failed_beside, has_not_begun, left_behind
+from .tasks import CURRENT, failed_beside
 from .threads import call_in_a_thread
 from .waits import only_waits
 
@@ -48,9 +49,7 @@ CANCEL_AGAIN = 0.05
 STUBBORN_AFTER = 10.0
 REFUSAL_PAUSE = 0.01
 _NEVER = threading.Event()
-MOST_TURNS = 100
-"""Turns of the loop in which what the code has left behind may begin; tasks that make tasks need several."""
-MOST_TOLD = 5
+RECORDED_SOON = 0.02
 CROWDED_PAUSE = 2.0
 """How long a waiting run that was sent away to make room stays away."""
 
@@ -139,6 +138,8 @@ class Execution(Stage):
 
     def stop(self, reason: Stop) -> None:
         """Stop user code; the first reason counts, except that losing the run overrides everything."""
+        if self.reason is Stop.MISFIT:
+            self.unwind()  # there is no time to wait for what is under way
         if self.ended or self.reason is Stop.LOST or (self.reason is not None and reason is not Stop.LOST):
             return
         self.reason = reason
@@ -309,7 +310,7 @@ class Execution(Stage):
                 self.ctx = SyncContext(self)
                 result = await call_in_a_thread(self, handler, self.ctx, *value)
             if not (self._is_void or self.__dict__.keys().isdisjoint(("durable", "tasks"))):
-                await self._look_back()
+                await look_back(self)
             if self._is_void:
                 return self._stopped_ending()
             output = self.workflow.encode_output(result, limit=self.services.max_payload)
@@ -324,31 +325,6 @@ class Execution(Stage):
             if self._is_void:
                 return self._stopped_ending()
             return self._failed(error)
-
-    async def _look_back(self) -> None:
-        """The code has returned: has it left something behind? Durable calls that it has cancelled get time to end."""
-        for _ in range(MOST_TURNS):
-            if not any(has_not_begun(task) for task in self.tasks):
-                break
-            await asyncio.sleep(0)  # what it will call is not known before
-        self.durable.warn_of_unasked()
-        if not self.durable.made.is_finished:
-            cancelled = [task for task in self.tasks if isinstance(task, asyncio.Task) and task.cancelling()]
-            if cancelled:
-                self.begin_work()
-                try:
-                    await asyncio.wait(cancelled, timeout=STUBBORN_AFTER)
-                finally:
-                    self.end_work()
-            self.durable.made.refuse_unfinished()
-        self._warn_of_tasks()
-
-    def _warn_of_tasks(self) -> None:
-        """Without a durable call nothing shows whether they were expected to end; they are stopped in any case."""
-        if left := left_behind(self.tasks):
-            many = f"{len(left)} task{'s' * (len(left) > 1)}"
-            told = self.lease.id, self.lease.type, many, ", ".join(sorted(set(left))[:MOST_TOLD])
-            log.warning("run %s (%s) has left %s under way, to be stopped now: %s", *told, extra=self._labels())
 
     def _failed(self, error: BaseException) -> Ending:
         """Never raises: an error that nobody can describe must not leave a run without end."""
@@ -392,8 +368,18 @@ class Execution(Stage):
         return moves.release(self.lease, elapsed=self.elapsed, delay=delay)
 
     def set_aside(self, error: Exception) -> None:
-        self._error = error
-        self.stop(Stop.MISFIT)
+        if self.reason is None:
+            self._error = error
+            self.reason = Stop.MISFIT
+            self._unwind_when_recorded()
+
+    def _unwind_when_recorded(self) -> None:
+        """Durable calls are refused from now on. Step bodies that are under way come to their end and to their record:
+        cut off, they would be done again by the code that fits."""
+        if self.is_at_work and not self.ended:
+            self._loop.call_later(RECORDED_SOON, self._unwind_when_recorded, context=contextvars.Context())
+        else:
+            self.unwind()
 
     def _set_aside(self, error: BaseException) -> Ending:
         as_json, _ = failure.describe(error)

@@ -12,6 +12,7 @@ import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -30,11 +31,12 @@ from ..model.errors import (
 from ..model.moves import Outcome, Record, taking_along
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
+from ..model.step_places import name_of, path_of
 from .branches import BRANCH, IN_STEP, Branch, check_name
 from .labels import about
 from .made import MadeCalls, caller
-from .renames import left_behind
-from .replay import Replay, name_of, path_of
+from .renames import LeftBehind, NewCall
+from .replay import Replay
 from .waits import Wait, resolve
 
 if TYPE_CHECKING:
@@ -194,37 +196,44 @@ class Memo:
     def _go_on(self) -> str:
         return f"Deploy code that fits it; then: simpleworkflow runs resume {self._stage.lease.id}"
 
-    def refuse_renamed(self, step_id: str, arguments: str | None) -> None:
+    def refuse_renamed(self, call: NewCall) -> None:
         """Before something runs that is not on record: it may be on record under another name."""
-        policy = self._stage.on_changed
-        if policy == "run":
+        stage, policy = self._stage, self._stage.on_changed
+        if policy == "run" or self.replay.is_said_to_be_new(call.step_id):
             return
         branch = BRANCH.get()
-        in_order = branch is None or (branch.callers is None and not branch.needs_key)
-        names = self._stage.workflow.step_names
-        found = left_behind(self.replay, names, step_id, arguments, in_order=in_order)
+        if branch is not None and (branch.callers is not None or branch.needs_key):
+            call = replace(call, in_order=False)
+        looker = LeftBehind(self.replay, stage.workflow.step_names, stage.trunk.made)
+        found = looker.look(call, lambda step: self._is_written(step.step_id))
         if not found:
             return
-        told = _left_behind(step_id, [step.step_id for step in found])
-        lease = self._stage.lease
+        told = _left_behind(call.step_id, [step.step_id for step in found])
+        lease = stage.lease
         if policy == "warn":
-            log.warning("run %s (%s): %s; it runs", lease.id, lease.type, told, extra=about(lease, step=step_id))
+            log.warning("run %s (%s): %s; it runs", lease.id, lease.type, told, extra=about(lease, step=call.step_id))
             for step in found:
                 self.replay.excuse(step.step_id)
             return
-        new, old = name_of(step_id), name_of(found[0].step_id)
-        told += (
-            f". It was not run. If it is the same, write @swf.step(name={new!r}, formerly={old!r}) and resume the run; "
-            f"if it is new: simpleworkflow runs resume --run-new {lease.id}"
-        )
-        self._stage.set_aside(NonDeterminismError(told, unasked=[step.step_id for step in found]))
+        told += f". It was not run. {_remedy(call.step_id, found[0])}: simpleworkflow runs resume --run-new {lease.id}"
+        stage.set_aside(NonDeterminismError(told, new=call.step_id))
         raise ExecutionStopped
+
+    def _is_written(self, place: str) -> bool:
+        """Whether the code has written this call and not begun it yet."""
+        return place in self._written
 
     def warn_of_unasked(self) -> None:
         """The code has returned and left records behind: perhaps it has done something twice."""
         if not self._has_past or self._stage.on_changed == "run":
             return
-        left = [s.step_id for s in self.replay.unasked() if self.replay.has_been_in(path_of(s.step_id))]
+        made = self._stage.trunk.made
+        # A branch that was made and not entered has been dismissed before it began.
+        left = [
+            step.step_id
+            for step in self.replay.unasked()
+            if (path := path_of(step.step_id)) not in made or self.replay.has_been_in(path)
+        ]
         if left:
             lease, told = self._stage.lease, ", ".join(left[:MOST_TOLD]) + (", …" if len(left) > MOST_TOLD else "")
             log.warning(
@@ -352,6 +361,22 @@ class Memo:
 
 
 def _left_behind(step_id: str, old: Sequence[str]) -> str:
-    told = ", ".join(old[:MOST_TOLD]) + (", …" if len(old) > MOST_TOLD else "")
-    what = "moved" if name_of(old[0]) == name_of(step_id) else "renamed"
-    return f"{step_id} is not on record, and {told}, which is, is not asked for any more: it seems to be {what}"
+    what = "renamed" if name_of(old[0]) != name_of(step_id) else "moved"
+    if what == "moved" and path_of(old[0]) == path_of(step_id):
+        what = "given another key"
+    if len(old) == 1:
+        told = f"{old[0]}, which is, is not asked for any more: it seems"
+    else:
+        listed = ", ".join(old[:MOST_TOLD]) + (", …" if len(old) > MOST_TOLD else "")
+        told = f"{listed} are, and are not asked for any more: one of them seems"
+    return f"{step_id} is not on record, and {told} to be {what}"
+
+
+def _remedy(step_id: str, old: Step) -> str:
+    """What to do, up to the command that says that the call is new."""
+    place, new, former = old.step_id, name_of(step_id), name_of(old.step_id)
+    if path_of(place) == path_of(step_id) and new != former and old.kind is StepKind.STEP:
+        same = f"write @swf.step(name={new!r}, formerly={former!r})"
+    else:
+        same = f"deploy code that asks for it as {place} while such runs are under way"
+    return f"If it is the same, {same} and resume the run; if it is new"

@@ -21,10 +21,10 @@ from ..model.errors import InvalidWorkflow, NonDeterminismError
 from ..model.moves import Record
 from ..model.names import child_of
 from ..model.states import StepKind, StepStatus
+from ..model.step_places import path_of
 from .branches import BRANCH, Branch
 from .children import Children
 from .memo import FINISHED, durable
-from .replay import path_of
 
 T = TypeVar("T")
 FindLosers = Callable[[Sequence[str], Sequence[Branch]], tuple[tuple[Record, ...], tuple[UUID, ...]]]

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from ..model.records import Step
 from ..model.states import StepKind, StepStatus
+from ..model.step_places import NEW, SKIPPED, as_new, name_of, path_of
 
-SKIPPED = "@skipped "
-"""Signals that did not fit and were passed over: the code never asks for these records."""
 EFFECTS = frozenset({StepKind.STEP, StepKind.CHILD})
 """What must not be done a second time because it has another name now."""
 
@@ -30,7 +29,7 @@ class Replay:
         for step_id, step in recorded.items():
             # A published value is written over and over: its row counts how often.
             times = step.attempt if step.kind is StepKind.PUBLISH else 1
-            if SKIPPED not in step_id:
+            if SKIPPED not in step_id and NEW not in step_id:
                 self._left.setdefault(path_of(step_id), {})[step_id] = times
 
     def passed(self, step_id: str) -> None:
@@ -105,20 +104,22 @@ class Replay:
         """Whether an earlier execution has left something in the branch or below it."""
         return any(path_of(step_id).startswith(path) for step_id in self._recorded)
 
+    def is_said_to_be_new(self, step_id: str) -> bool:
+        return as_new(step_id) in self._recorded
+
+    def is_behind_a_wait(self, step: Step) -> bool:
+        """Whether the code has come past a sleep or a signal that its branch has had after this record."""
+        path, place = path_of(step.step_id), self._order[step.step_id]
+        furthest = self._furthest.get(path, -1)
+        return any(
+            one.kind in _WAITS and place < self._order[one.step_id] <= furthest and path_of(one.step_id) == path
+            for one in self._recorded.values()
+        )
+
     def is_ahead(self, step: Step) -> bool:
         """Whether nothing that was recorded after it in its branch has been asked for yet."""
         return self._order[step.step_id] > self._furthest.get(path_of(step.step_id), -1)
 
 
 _DONE = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
-
-
-def path_of(step_id: str) -> str:
-    """The branch that a record belongs to; keys after the # may hold slashes of their own."""
-    head = step_id.partition("#")[0]
-    return head[: head.rfind("/") + 1]
-
-
-def name_of(step_id: str) -> str:
-    """What the piece is called inside its branch."""
-    return step_id.partition("#")[0].rpartition("/")[2]
+_WAITS = frozenset({StepKind.SLEEP, StepKind.SIGNAL})

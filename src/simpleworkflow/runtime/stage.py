@@ -137,6 +137,11 @@ class Stage(ABC):
         waiting = self._naps + (self.limited if but_for_bodies else 0)
         return not self.is_over and self._busy == waiting and bool(self.waits or waiting)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a step body or a record is under way."""
+        return self._busy > self._naps
+
     def now(self) -> datetime:
         """The database's clock, carried on by our own since the claim."""
         return self.lease.claimed_at + timedelta(seconds=self.elapsed)

@@ -202,10 +202,12 @@ class Facts(NamedTuple):
 class Call:
     """One durable call of a function: what to run, under which name, and how to read what it returned."""
 
-    __slots__ = ("function", "is_async", "is_simple", "keeper", "name", "options", "read", "shown", "what")
+    __slots__ = ("function", "is_async", "is_simple", "keeper", "name", "options", "own_name", "read", "shown", "what")
 
     def __init__(self, name: str, function: Callable[..., Any], options: StepOptions, facts: Facts) -> None:
         self.name = name
+        self.own_name = facts.name
+        """That of the function, whatever name the step was given."""
         self.function = function
         self.options = options
         self.shown = f"step({name})"

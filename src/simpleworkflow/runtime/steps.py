@@ -25,6 +25,7 @@ from . import tracing
 from .branches import IN_STEP, Body, Branch
 from .labels import about
 from .memo import Memo
+from .renames import NewCall
 from .step import Call, resolve
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Steps(Memo):
         seen, attempt = _seen(args, kwargs), 0
         known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
         if known is None and self._has_past:
-            self.refuse_renamed(step_id, seen)
+            self.refuse_renamed(NewCall(step_id, seen, call.own_name, call.options.formerly))
         if known is not None:
             self._compare(step_id, known.input_json, seen)
             if known.status is StepStatus.SUCCEEDED:

@@ -13,11 +13,12 @@ from uuid import UUID
 from ...clock import to_us
 from ...model import payload as json
 from ...model.errors import IdempotencyConflict, NotRunnable, SimpleWorkflowError
-from ...model.failure import left_behind_by_hold, steps_of
+from ...model.failure import doubtful_call, steps_of
 from ...model.names import child_of
 from ...model.place import Place, place_of
 from ...model.records import Count, Created, Definition, NewRun, Run
-from ...model.states import EventType, Status
+from ...model.states import EventType, Status, StepKind, StepStatus
+from ...model.step_places import as_new
 from ..protocol import Row, Steps, query, reading, scanning, statements, transaction
 from .workers import definition_rows
 
@@ -152,17 +153,23 @@ def hold(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Contr
 
 @transaction
 def resume(run_ids: Sequence[UUID], run_new: bool = False) -> Steps[list[Controlled]]:
-    """`run_new`: what a held run's code has left behind makes room, so that the steps of other names run."""
+    """`run_new`: the call because of which a run is held is new, whatever else is on record. That goes on record, so
+    that the run is not held again because of it; other calls are looked at as before."""
     if run_new:
         batch = sorted({(run_id,) for run_id in run_ids})
         yield query("lock_runs", b=batch)
         rows = yield query("get_runs", b=batch)
-        left = [
-            (row["id"], step) for row in rows for step in left_behind_by_hold(row["error_json"], row["hold_reason"])
-        ]
-        if left:
-            yield query("supersede_steps", b=left)
+        doubtful = [(row, doubtful_call(row["error_json"], row["hold_reason"])) for row in rows]
+        said = [_said_to_be_new(row, place) for row, place in doubtful if place is not None]
+        if said:
+            yield query("next_in_sequence")
+            yield query("record_steps", b=said)
     return (yield from _control("resume_runs", EventType.RESUMED, run_ids, {}))
+
+
+def _said_to_be_new(row: Row, place: str) -> tuple[Any, ...]:
+    story = (as_new(place), StepKind.VALUE, StepStatus.SUCCEEDED, 0, 0, None, None, None, None)
+    return (row["id"], row["lease_epoch"], *story)
 
 
 @transaction

@@ -58,13 +58,6 @@ UPDATE workflow.workflow_step AS s
 SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
 FROM :b WHERE s.run_id = b.run_id AND s.step_id = b.step_id AND s.status = 'failed'
 
--- name: supersede_steps
--- What the code does not ask for any more makes room for what it asks for instead, and stays for the history.
--- batch: b(run_id uuid, step_id text)
-UPDATE workflow.workflow_step AS s
-SET status = 'superseded', step_id = '@superseded ' || s.lease_epoch || ' ' || s.step_id
-FROM :b WHERE s.run_id = b.run_id AND s.step_id = b.step_id AND s.completed_at IS NOT NULL
-
 -- name: insert_outbox
 -- Numbered per run under the run's lock. A step that is on record already has emitted: the first try of a flush whose
 -- answer was lost may have committed.
