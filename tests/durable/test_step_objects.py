@@ -71,6 +71,44 @@ def of(blob: Blob, alive: Any = None) -> int:
 
 decorated = swf.step(of)
 
+
+def nested(blob: Blob) -> tuple[Any, ...]:
+    def size() -> int:
+        return blob.size()
+
+    return (size,)
+
+
+def named_like_another(blob: Blob) -> tuple[Any, ...]:
+    @functools.wraps(of)
+    def size(blob: Blob = blob) -> int:
+        return blob.size()
+
+    return (size,)
+
+
+def of_a_local_type(blob: Blob) -> tuple[Any, ...]:
+    @dataclass
+    class Size:
+        value: int
+
+        def known(self) -> int:
+            return blob.size()
+
+    def size() -> int:
+        return Size(1).value
+
+    size.__annotations__ = {"return": Size | int}
+    return (size,)
+
+
+def failing(blob: Blob) -> tuple[Any, ...]:
+    def fail() -> int:
+        raise ValueError(f"no size of {blob}")
+
+    return (fail,)
+
+
 MAKERS: dict[str, Callable[[Blob], tuple[Any, ...]]] = {
     "lambda": lambda blob: ("size", lambda: blob.size()),
     "default": lambda blob: ("size", lambda blob=blob: blob.size()),
@@ -78,6 +116,10 @@ MAKERS: dict[str, Callable[[Blob], tuple[Any, ...]]] = {
     "method": lambda blob: ("size", blob.size),
     "options": lambda blob: (decorated.options(key=f"{id(blob)}"), blob),
     "decorated inside": lambda blob: (swf.step(name="size")(lambda: blob.size()),),
+    "nested": nested,
+    "named like another": named_like_another,
+    "of a local type": of_a_local_type,
+    "failing": failing,
 }
 
 
@@ -86,14 +128,20 @@ async def test_nothing_that_a_finished_run_closed_over_stays_alive(
     make: Callable[[Blob], tuple[Any, ...]], tmp_path: Any
 ) -> None:
     """The cache is in front of every database, so one is enough."""
-    app, alive = swf.App(str(tmp_path / "test.db")), weakref.WeakSet[Blob]()
+    quiet = swf.Settings(
+        log_errors="type"
+    )  # the test tool keeps every line, with the traceback and all of its variables
+    app, alive = swf.App(str(tmp_path / "test.db"), settings=quiet), weakref.WeakSet[Blob]()
     await app.migrate()
 
     @app.workflow("t.blob.v1")
     async def run(ctx: swf.Context) -> int:
         blob = Blob()
         alive.add(blob)
-        size: int = await ctx.step(*make(blob))
+        try:
+            size: int = await ctx.step(*make(blob))
+        except swf.StepFailed:
+            return 1
         return size
 
     async with app.worker():

@@ -15,7 +15,6 @@ the parts of the value compared with the annotation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Literal, get_origin, is_typeddict
 
 import msgspec
@@ -26,6 +25,7 @@ from .payload_models import Adapter, is_pydantic
 from .payload_reading import Unresolved, decoder_of, is_untyped
 from .payload_refusals import Lost, Refused, step, type_name
 from .payload_writing import Walk, encode, written
+from .type_cache import kept_by_type
 
 Check = Callable[[Any], None]
 """Raises Lost, with the path, if a value would come back as something else."""
@@ -77,15 +77,8 @@ class Keeper:
         return f"annotate {shown}, or convert it to what JSON has"
 
 
+@kept_by_type
 def keeper(as_type: Any, role: Role = "output") -> Keeper:
-    try:
-        return _keeper(as_type, role)
-    except TypeError:  # Annotated with an unhashable extra
-        return Keeper(as_type, role)
-
-
-@lru_cache(maxsize=1024)
-def _keeper(as_type: Any, role: Role) -> Keeper:
     return Keeper(as_type, role)
 
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
 from .payload_comparing import compare, excluded
 from .payload_refusals import Lost, Refused, step, type_name
+from .type_cache import kept_by_type
 
 _PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _BINARY = (bytes, bytearray, memoryview)
@@ -80,7 +81,7 @@ def _new_adapter(kind: Any) -> Any:
     return sys.modules["pydantic"].TypeAdapter(kind)
 
 
-@lru_cache(maxsize=1024)
+@kept_by_type
 def _adapter(kind: Any) -> Any:
     return _new_adapter(kind)
 

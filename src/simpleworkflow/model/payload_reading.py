@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from .errors import InvalidInput, PayloadError
 from .misfit import in_python
 from .payload_models import Adapter, is_pydantic, mentions_binary, mentions_model, needs_adapter, validated
 from .payload_refusals import type_name
+from .type_cache import kept_by_type
 
 _PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -102,13 +103,10 @@ def is_untyped(as_type: Any) -> bool:
 def decoder_of(as_type: Any) -> _Decoder:
     if is_untyped(as_type):
         return _PLAIN
-    try:
-        hash(as_type)
-    except TypeError:  # Annotated with an unhashable extra
-        return _build(as_type)
-    return _cached(as_type)
+    return _build(as_type)
 
 
+@kept_by_type
 def _build(as_type: Any) -> _Decoder:
     if needs_adapter(as_type):
         return _adapter(as_type)
@@ -129,11 +127,6 @@ def _adapter(as_type: Any) -> _Decoder:
     except Exception as error:
         told = str(error).partition("\n")[0]
         raise _Unreadable(f"pydantic would have to read it, and cannot: {told}") from error
-
-
-@lru_cache(maxsize=1024)
-def _cached(as_type: Any) -> _Decoder:
-    return _build(as_type)
 
 
 def _from_builtins(kind: Any, value: Any) -> Any:

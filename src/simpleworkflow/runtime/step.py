@@ -28,6 +28,7 @@ from ..model import payload
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidName, InvalidPolicy, InvalidWorkflow
 from ..model.retry import Retry
+from ..model.type_cache import lives_as_long_as_its_module
 from .branches import IN_STEP, check_name
 from .current import call_step, current_execution
 
@@ -252,7 +253,7 @@ MOST_REMEMBERED = 10_000
 
 def _call_of_a_function(function: Any, given: str | None) -> Call:
     made = _make_call(function, NO_OPTIONS, facts_of(function), given)
-    if given is None and _lives_as_long_as_its_module(function):
+    if given is None and type(function) is types.FunctionType and lives_as_long_as_its_module(function):
         if len(_MODULE_FUNCTIONS) >= MOST_REMEMBERED:
             _MODULE_FUNCTIONS.clear()  # a notebook that defines its functions again and again
         _MODULE_FUNCTIONS[function] = made
@@ -279,10 +280,6 @@ def _shown(function: Any) -> str:
 _MODULE_FUNCTIONS: dict[types.FunctionType, Call] = {}
 """Only functions that live as long as their module: a closure, a partial or a bound method may belong to one run, and
 whatever it refers to would stay in memory with it. Functions are equal only to themselves."""
-
-
-def _lives_as_long_as_its_module(function: Any) -> bool:
-    return type(function) is types.FunctionType and not function.__closure__ and "<locals>" not in function.__qualname__
 
 
 def facts_of(function: Any) -> Facts:
