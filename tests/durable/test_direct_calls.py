@@ -130,6 +130,18 @@ def test_the_decorator_takes_no_parentheses_too_and_refuses_what_cannot_be_a_ste
         swf.step("charge")  # type: ignore[call-overload]
     with pytest.raises(swf.InvalidWorkflow, match=r"write @staticmethod above @swf\.step"):
         swf.step(staticmethod(bare))
+    with pytest.raises(swf.InvalidName, match="formerly= of a step takes a name or several, not 3"):
+        swf.step(formerly=3)  # type: ignore[call-overload]
+
+
+def test_a_step_cannot_be_a_workflow_as_well() -> None:
+    app = swf.App("unused.db")
+
+    @swf.step
+    async def charged(ctx: swf.Context) -> None: ...
+
+    with pytest.raises(swf.InvalidWorkflow, match=r"charged is a step: .* take @swf\.step away"):
+        app.workflow("t.charged.v1")(charged)
 
 
 async def test_a_workflow_given_to_ctx_step_is_refused_with_the_line_to_write(app: swf.App) -> None:

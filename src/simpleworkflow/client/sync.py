@@ -478,8 +478,8 @@ class SyncClient(_Blocking):
     def resume(self, run_id: RunId | None = None, *, run_new: bool = False, key: str | None = None) -> Run:
         """Lift a hold, nothing else.
 
-        run_new: the run is held because a step is new, and one that is on record is not asked for any more: the new one
-        runs, and the record is kept for the history alone.
+        run_new: the run is held because a step or child is new, and seems to be one on record that the code does not
+        ask for any more: the new one runs. This is said of that one call.
         """
         return self._block(self._client.resume(run_id, run_new=run_new, key=key))
 

@@ -117,7 +117,9 @@ class Workflow(Generic[I, O]):
         try:
             return (self._read_input(text),)
         except (InvalidInput, PayloadError) as error:
-            raise Misfit(f"its payload does not fit {self.name}: {error}") from error
+            raise Misfit(
+                f"its payload does not fit {self.name}: {error}. Deploy code that fits it, then resume it"
+            ) from error
 
     def _refuse_input(self, text: str, key: str) -> None:
         """Data that the handler would never see. One that cleans up after another run need not take that run's data."""
@@ -242,6 +244,8 @@ def _other(option: str, other: Any, own: str) -> str | None:
 
 def _check_callable(name: str | None, handler: Any) -> str:
     label = getattr(handler, "__qualname__", repr(handler))
+    if hasattr(handler, "step_options"):
+        raise InvalidWorkflow(f"{label} is a step: a function is either a workflow or a step; take @swf.step away")
     if not inspect.isroutine(handler) and not isinstance(handler, functools.partial):
         raise InvalidWorkflow(f"{label} cannot be a workflow: write a function, async def or def, that takes ctx first")
     if getattr(handler, "__name__", "") == "<lambda>":

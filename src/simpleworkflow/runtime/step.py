@@ -177,6 +177,8 @@ def step(
     limit = None if timeout is None else seconds(timeout, what="timeout of a step")
     if isinstance(function, str):
         raise InvalidWorkflow(f"write @swf.step(name={function!r})")
+    if not isinstance(formerly, Iterable):
+        raise InvalidName(f"formerly= of a step takes a name or several, not {formerly!r}")
     names = (formerly,) if isinstance(formerly, str) else tuple(formerly)
     former = tuple(check_name(one, "former step") for one in names)
     options = StepOptions(None if name is None else check_name(name), key, _retry(retry), limit, former)
