@@ -84,7 +84,7 @@ def test_a_frozen_worker_cannot_write_and_its_code_is_stopped(watched: Watched) 
 def test_a_stopped_worker_hands_its_runs_back_unburned(watched: Watched) -> None:
     crew, app = watched.crew, watched.app
     crew.settings["CRASH_LEASE"] = "60"
-    handles = app.sync.trigger_many("crash.slow.v1", [3.0] * 5)
+    handles = app.sync.trigger_many("crash.slow.v1", [60.0] * 5)
     leaving = crew.start("--drain", "300ms")
     started(watched, 5)
     heir = crew.start("--drain", "300ms")
@@ -96,7 +96,6 @@ def test_a_stopped_worker_hands_its_runs_back_unburned(watched: Watched) -> None
     last = max(e.at for e in crew.effects("start") if e.pid == heir.pid)
     assert last - stopped < 1.0
     for handle in handles:
-        handle.result("30s")
         run = handle.get()
         assert (run.attempt, run.crashes, run.lease_epoch) == (0, 0, 2)
         assert "released" in [str(e.type) for e in handle.events()]
