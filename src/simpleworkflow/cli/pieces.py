@@ -6,7 +6,6 @@ run has superseded stands under its old name with a mark.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,15 +13,15 @@ from ..model.names import child_of
 from ..model.payload import decode
 from ..model.records import Step
 from ..model.states import StepKind, StepStatus
+from ..model.step_places import unmarked
 from .showing import safe
 
 NOWHERE: Mapping[str, str] = {}
-SUPERSEDED = re.compile(r"^@superseded \d+ ")
 
 
 def identity_of(step: Step) -> str:
     """The step id as the code knows it."""
-    return SUPERSEDED.sub("", step.step_id)
+    return unmarked(step.step_id)
 
 
 def started(steps: Iterable[Step]) -> dict[str, str]:

@@ -171,6 +171,8 @@ class History(NamedTuple):
 
     steps: dict[str, Step]
     signals: list[Signal]
+    redone: dict[str, int]
+    """The steps whose failure ended an execution, which the retry does again, and how many records came before each."""
 
 
 class Renewal(NamedTuple):

@@ -5,10 +5,20 @@ Names that begin with @ are not the code's: what they mark is beside the record 
 
 from __future__ import annotations
 
+import re
+
 SKIPPED = "@skipped "
 """Signals that did not fit and were passed over: the code never asks for these records."""
 NEW = "@new "
 """Calls of which somebody has said that they are new, whatever else is on record: the code does not ask for these."""
+
+_SUPERSEDED = re.compile(r"^@superseded \d+ ")
+"""Before the identity of a failed step that a retry of the run does again, with the epoch of the failure."""
+
+
+def unmarked(step_id: str) -> str:
+    """The identity as the code knows it."""
+    return _SUPERSEDED.sub("", step_id)
 
 
 def path_of(step_id: str) -> str:

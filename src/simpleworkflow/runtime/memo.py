@@ -70,7 +70,7 @@ def durable(method: Callable[Concatenate[M, P], Coro[T]]) -> Callable[Concatenat
 class Memo:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self.replay = Replay(stage.history.steps)
+        self.replay = Replay(stage.history.steps, stage.history.redone)
         self._has_past = bool(stage.history.steps)
         """Whether something is on record that this execution has not written itself."""
         self._written: dict[str, Coroutine[Any, Any, Any]] = {}
@@ -199,7 +199,7 @@ class Memo:
     def refuse_renamed(self, call: NewCall) -> None:
         """Before something runs that is not on record: it may be on record under another name."""
         stage, policy = self._stage, self._stage.on_changed
-        if policy == "run" or self.replay.is_said_to_be_new(call.step_id):
+        if policy == "run" or self.replay.is_said_to_be_new(call.step_id) or self.replay.is_done_again(call.step_id):
             return
         branch = BRANCH.get()
         if branch is not None and (branch.callers is not None or branch.needs_key):
@@ -265,6 +265,8 @@ class Memo:
         if (self._has_past or stage.kept) and record.status in FINISHED:
             stage.kept.pop(record.step_id, None)
             self.replay.is_new(record.step_id)
+            if record.status is StepStatus.FAILED:
+                self.replay.fails(record.step_id)
 
     async def _never(self) -> None:
         """For calls whose outcome is no longer wanted: whoever awaits them is being stopped."""

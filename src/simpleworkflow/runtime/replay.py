@@ -19,8 +19,12 @@ EFFECTS = frozenset({StepKind.STEP, StepKind.CHILD})
 
 
 class Replay:
-    def __init__(self, recorded: Mapping[str, Step]) -> None:
+    def __init__(self, recorded: Mapping[str, Step], redone: Mapping[str, int]) -> None:
         self._recorded = recorded
+        self._redone = redone
+        """The steps that a retry does again, and how many records came before the failure of each."""
+        self._failed: set[str] = set()
+        """What has failed in this execution."""
         self._left: dict[str, dict[str, int]] = {}
         self._live: set[str] = set()
         self._order = {step_id: place for place, step_id in enumerate(recorded)}
@@ -52,6 +56,10 @@ class Replay:
         if self._left:
             self._live.add(path_of(step_id))
 
+    def fails(self, step_id: str) -> None:
+        if self._redone:
+            self._failed.add(step_id)
+
     def leave(self, path: str) -> None:
         """Nothing will ask for what is below: its branch has lost a race, and is not run again."""
         for lost in [one for one in self._left if one.startswith(path)]:
@@ -76,12 +84,35 @@ class Replay:
     # What has not been asked for.
 
     def unasked(self) -> Iterator[Step]:
-        """The finished steps and started children that this execution has not asked for so far, as recorded."""
+        """The finished steps and started children that this execution has not asked for so far, as recorded; without
+        those that only a failure led to."""
         for left in self._left.values():
             for step_id in left:
                 step = self._recorded.get(step_id)
-                if step is not None and step.kind in EFFECTS and step.status in _DONE:
+                if step is not None and step.kind in EFFECTS and step.status in _DONE and not self._is_behind(step):
                     yield step
+
+    def _is_behind(self, step: Step) -> bool:
+        """Whether it was recorded behind a failure, in its branch or around it, before a retry did the failed step
+        again: code comes there a second time only when that step fails a second time."""
+        if not self._redone:
+            return False
+        place, path = self._order[step.step_id], path_of(step.step_id)
+        return any(
+            failed_at <= place and path_of(one).startswith(path) and not self._is_over(one, place)
+            for one, failed_at in self._redone.items()
+        )
+
+    def _is_over(self, redone: str, place: int) -> bool:
+        """Whether the step has failed again, or its retry came before this place."""
+        again = self._recorded.get(redone)
+        if again is not None and again.status is StepStatus.SUCCEEDED:
+            return self._order[redone] < place
+        return redone in self._failed or (again is not None and again.status is StepStatus.FAILED)
+
+    def is_done_again(self, step_id: str) -> bool:
+        """Whether it has failed before, and a retry does it again."""
+        return step_id in self._redone
 
     def has_been_in(self, path: str) -> bool:
         """Whether this execution has asked for something in the branch or below it, or done something new there."""

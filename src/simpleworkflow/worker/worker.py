@@ -221,7 +221,7 @@ class Worker:
         if workflow is None or workflow.handler is None:
             self._settle(lease, without_handler(lease, self._services.failures))
             return None
-        history = history or History({}, [])
+        history = history or History({}, [], {})
         execution = Execution(lease, workflow, history, self._services, self._ended, self._code_over)
         if lease.epoch > 1:
             for older in self._slots.older(lease):

@@ -20,6 +20,7 @@ from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound, S
 from ...model.moves import Ending, Outcome, Pause, Record, Result
 from ...model.records import Happening, History, Renewal, Signal, Step
 from ...model.states import EventType, Status, StepKind, StepStatus
+from ...model.step_places import unmarked
 from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
 from . import leases
 from .runs import create_rows
@@ -38,9 +39,13 @@ def load(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
 
 def _histories(run_ids: Sequence[UUID]) -> Steps[dict[UUID, History]]:
     batch = sorted({(run_id,) for run_id in run_ids})
-    histories = {run_id: History({}, []) for run_id in run_ids}
+    histories = {run_id: History({}, [], {}) for run_id in run_ids}
     for row in (yield query("load_steps", b=batch)):
-        histories[row["run_id"]].steps[row["step_id"]] = _step(row)
+        step, history = _step(row), histories[row["run_id"]]
+        if step.status is StepStatus.SUPERSEDED:
+            history.redone.setdefault(unmarked(step.step_id), len(history.steps))
+        else:
+            history.steps[step.step_id] = step
     for row in (yield query("load_signals", b=batch)):
         histories[row["run_id"]].signals.append(_signal(row))
     return histories

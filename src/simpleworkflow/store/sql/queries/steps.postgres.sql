@@ -6,7 +6,7 @@
 SELECT s.* FROM :b CROSS JOIN LATERAL (
   SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
          s.input AS input_json, s.output AS output_json, s.error AS error_json
-  FROM workflow.workflow_step s WHERE s.run_id = b.run_id AND s.status <> 'superseded' ORDER BY s.seq OFFSET 0) AS s
+  FROM workflow.workflow_step s WHERE s.run_id = b.run_id ORDER BY s.seq OFFSET 0) AS s
 
 -- name: load_signals
 -- differs: no rowid; every signal has a sequence number of its own; fenced as load_steps is

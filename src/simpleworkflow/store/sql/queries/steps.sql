@@ -2,13 +2,12 @@
 -- row lock of its run and has proved its lease (lock_leases): an INSERT joined to the run would not be a fence.
 
 -- name: load_steps
--- Everything recorded of these runs, in the order in which it was recorded. Records of one statement share a sequence
--- number here; the row id tells them apart.
+-- Everything recorded of these runs, in the order in which it was recorded, with the failures that a retry has
+-- superseded. Records of one statement share a sequence number here; the row id tells them apart.
 -- batch: b(run_id uuid)
 SELECT s.run_id, s.step_id, s.kind, s.status, s.attempt, s.due_at, s.started_at, s.completed_at,
        s.input AS input_json, s.output AS output_json, s.error AS error_json
 FROM :b JOIN workflow.workflow_step s ON s.run_id = b.run_id
-WHERE s.status <> 'superseded'
 ORDER BY s.run_id, s.seq, s.rowid
 
 -- name: load_signals
