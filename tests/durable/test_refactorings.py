@@ -252,6 +252,99 @@ async def test_a_restart_with_the_same_code_holds_no_run_whatever_its_names_are_
     assert sorted(did) == ["quick", "slow"]
 
 
+def without_wraps(function: Any) -> Any:
+    async def inner(number: int) -> None:
+        await function(number)
+
+    return inner
+
+
+wrapped_charge = without_wraps(plain_charge)
+
+
+async def delegating_charge(number: int) -> None:
+    await plain_charge(number)
+
+
+class Bank:
+    async def charge(self, number: int) -> None:
+        did.append(f"charge {number}")
+
+    async def charge_card(self, number: int) -> None:
+        did.append(f"charge {number}")
+
+
+bank = Bank()
+
+
+async def charged(ctx: swf.Context) -> None:
+    await ctx.step(plain_charge, 1)
+    await ctx.wait_for_signal(GO)
+
+
+async def charged_in_a_wrapper(ctx: swf.Context) -> None:
+    await ctx.step(wrapped_charge, 1)
+    await ctx.wait_for_signal(GO)
+
+
+async def charged_by_delegation(ctx: swf.Context) -> None:
+    await ctx.step(delegating_charge, 1)
+    await ctx.wait_for_signal(GO)
+
+
+async def charged_in_a_lambda(ctx: swf.Context) -> None:
+    await ctx.step("pay", lambda: plain_charge(1))
+    await ctx.wait_for_signal(GO)
+
+
+async def charged_at_the_bank(ctx: swf.Context) -> None:
+    await ctx.step(bank.charge, 1)
+    await ctx.wait_for_signal(GO)
+
+
+async def charged_at_the_bank_by_card(ctx: swf.Context) -> None:
+    await ctx.step(bank.charge_card, 1)
+    await ctx.wait_for_signal(GO)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (charged, charged_in_a_wrapper),
+        (charged, charged_by_delegation),
+        (charged, charged_in_a_lambda),
+        (charged_at_the_bank, charged_at_the_bank_by_card),
+    ],
+)
+async def test_an_old_name_counts_only_where_the_workflow_itself_can_still_ask_for_it(
+    shop: Shop, before: Any, after: Any
+) -> None:
+    """The new step may call the old function, and the old method may still stand in its class."""
+    handle = await begun(shop, before)
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            await until_held(shop.app, handle.id)
+    assert did == ["charge 1"]
+
+
+async def test_of_several_records_that_a_new_call_may_be_none_is_advised(shop: Shop) -> None:
+    async def before(ctx: swf.Context) -> None:
+        await ctx.step("charge", plain_charge, 1)
+        await ctx.step("ship", plain_charge, 1)
+        await ctx.wait_for_signal(GO)
+
+    async def after(ctx: swf.Context) -> None:
+        await ctx.step("charge by card", plain_charge, 1)
+        await ctx.step("post", plain_charge, 1)
+        await ctx.wait_for_signal(GO)
+
+    handle = await begun(shop, before)
+    with shop.app.served_by(shop.deploy(after)):
+        async with shop.app.worker():
+            held = await until_held(shop.app, handle.id)
+    assert "If it is one of them, write @swf.step(name='charge by card', formerly=…)" in str(held.hold_reason)
+
+
 async def test_new_for_one_call_says_nothing_of_another(shop: Shop) -> None:
     """Two steps are new to the run; only one of them has been looked at by an operator."""
 

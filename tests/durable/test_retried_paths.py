@@ -152,4 +152,3 @@ async def _ended_by_its_failure(shop: Shop, handle: Any) -> None:
         async with shop.app.worker():
             with pytest.raises(swf.RunFailed):
                 await handle.result("20s")
-

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import simpleworkflow as swf
-from simpleworkflow.runtime.code_names import names_in
+from simpleworkflow.runtime.code_names import codes_of, names_in
 
 app = swf.App("unused.db")
 steps = types.ModuleType("steps")
@@ -77,6 +77,8 @@ def workflow(nearby: Any) -> Any:
         await ctx.run("t.by_name.v1")
         await helper(ctx)
         await branch.open(ctx)
+        await branch.pay(ctx)
+        await branch.book()
         await pack()
 
     return handler
@@ -110,3 +112,54 @@ def test_a_text_and_an_attribute_may_be_mere_words(name: str) -> None:
 def test_a_name_that_is_nowhere_in_the_code_is_gone(name: str) -> None:
     """A variable of that name is no step, and a step that has another name is not asked for by its function's."""
     assert not names_in(workflow(plain)).can_ask_for(name)
+
+
+class Shop:
+    @swf.step
+    async def charge(self) -> None: ...
+
+    async def old_way(self, ctx: swf.Context) -> None:
+        await ctx.step("said in a method that nobody calls", plain)
+
+    async def card(self, ctx: swf.Context) -> None:
+        await ctx.step("said in a method that is called", plain)
+
+    async def by_kind(self, kind: str) -> None:
+        await getattr(self, kind)()
+
+
+shop = Shop()
+
+
+async def calls_one_method(ctx: swf.Context) -> None:
+    await shop.card(ctx)
+
+
+async def makes_names_of_methods(ctx: swf.Context) -> None:
+    await shop.by_kind("charge"[:])
+
+
+def test_a_method_counts_only_where_the_code_has_its_name() -> None:
+    names = names_in(calls_one_method)
+    assert names.can_ask_for("said in a method that is called")
+    assert not names.can_ask_for("said in a method that nobody calls")
+    assert not names.can_ask_for("charge")
+
+
+def test_every_method_counts_where_the_code_makes_names_of_methods() -> None:
+    assert names_in(makes_names_of_methods).can_ask_for("said in a method that nobody calls")
+
+
+async def delegating() -> None:
+    await in_module()
+
+
+async def calls_the_delegating(ctx: swf.Context) -> None:
+    await ctx.step(delegating)
+
+
+def test_what_a_step_refers_to_itself_is_no_step() -> None:
+    assert names_in(calls_the_delegating).can_ask_for("in_module")
+    beside = names_in(calls_the_delegating, codes_of(functools.partial(delegating)))
+    assert beside.can_ask_for("delegating")
+    assert not beside.can_ask_for("in_module")

@@ -3,8 +3,9 @@
 A record that is not asked for was either passed by (its step stands further down, or in a branch that is not taken) or
 left behind (its step was renamed or removed). The difference is whether the code can still ask for that name. It is
 found by reading the code of the handler and of every function that it refers to: the functions and workflows that its
-globals and closures name, and its words: attributes and string constants. Code of libraries is not read, except that of
-the package that the handler itself belongs to.
+globals and closures name, and its words: attributes and string constants. Of the methods of a class only those count
+whose names the code has. A step is one piece: what it refers to itself can only be called inside it. Code of libraries
+is not read, except that of the package that the handler itself belongs to.
 
 The answer errs to one side only where a name is computed by other means than an f-string with a constant part: then it
 is taken for gone, and the run is held, which somebody notices.
@@ -69,40 +70,104 @@ class StepNames:
         return name.rpartition(".")[2] in self._whole or name in self._whole
 
 
-def names_in(handler: Any) -> StepNames:
-    whole: set[str] = set()
-    parts: set[str] = set()
-    words: set[str] = set()
-    coroutines: set[str] = set()
-    seen: set[int] = set()
-    waiting: list[Any] = [handler]
-    own = _package_of(handler)
-    while waiting and len(seen) < MOST_FUNCTIONS:
-        for function in _functions(waiting.pop(), own):
-            coroutines.add(function.__qualname__.replace("/", "."))
-            if id(function.__code__) in seen:
-                continue
-            seen.add(id(function.__code__))
-            for code in _codes(function.__code__):
-                words |= {text for constant in code.co_consts for text in _strings(constant)}
-                words |= {name for name in code.co_names if name not in function.__globals__}
-                whole.add(code.co_name)
-                coroutines.add(code.co_qualname.replace("/", "."))
-                parts |= _parts(code)
-                for found in _referred(code, function):
-                    whole |= _known_as(found)
-                    whole |= {
-                        name for one in _members(found, own) if isinstance(one, StepFunction) for name in _known_as(one)
-                    }
-                    waiting.append(found)
-    return StepNames(whole, parts, words, coroutines)
+def names_in(handler: Any, pieces: Set[CodeType] = frozenset()) -> StepNames:
+    """`pieces`: code that is called as a step now. It is one piece, so what it refers to are no steps."""
+    reader = _Reader(_package_of(handler), pieces)
+    reader.read(handler)
+    return StepNames(reader.whole, reader.parts, reader.words, reader.coroutines)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+class _Reader:
+    def __init__(self, own: str, pieces: Set[CodeType]) -> None:
+        self._own = own
+        self._pieces = pieces
+        self._seen: set[int] = set()
+        self._found: dict[int, Any] = {}
+        """What the code refers to."""
+        self._names: set[str] = set()
+        """All names in the code, of attributes and of everything else."""
+        self.whole: set[str] = set()
+        self.parts: set[str] = set()
+        self.words: set[str] = set()
+        self.coroutines: set[str] = set()
+
+    def read(self, handler: Any) -> None:
+        """Turn by turn: a function that is read may name a method of what was found before."""
+        self._found[id(handler)] = handler
+        read = -1
+        while read < len(self._seen) < MOST_FUNCTIONS:
+            read = len(self._seen)
+            for found in list(self._found.values()):
+                self._look_into(found)
+
+    def _look_into(self, found: Any) -> None:
+        for name, one in _members(found, self._own):
+            if isinstance(one, StepFunction) and self._is_mentioned(name):
+                self.whole |= _known_as(one)
+        for function in list(self._functions(found)):
+            if id(function.__code__) not in self._seen:
+                self._read_function(function)
+
+    def _read_function(self, function: FunctionType) -> None:
+        self._seen.add(id(function.__code__))
+        if function.__code__ in self._pieces:
+            return
+        self.coroutines.add(function.__qualname__.replace("/", "."))
+        for code in _codes(function.__code__, self._pieces):
+            self.words |= {text for constant in code.co_consts for text in _strings(constant)}
+            self.words |= {name for name in code.co_names if name not in function.__globals__}
+            self._names.update(code.co_names)
+            self.whole.add(code.co_name)
+            self.coroutines.add(code.co_qualname.replace("/", "."))
+            self.parts |= _parts(code)
+            for found in _referred(code, function):
+                self.whole |= _known_as(found)
+                self._found[id(found)] = found
+
+    def _functions(self, found: Any) -> Iterator[FunctionType]:
+        """The functions of people's own code that may be called by calling this."""
+        if isinstance(found, StepFunction):
+            return  # a step is one piece: it makes no durable calls
+        if isinstance(found, functools.partial | MethodType):
+            yield from self._functions(found.func if isinstance(found, functools.partial) else found.__func__)
+        elif isinstance(found, FunctionType):
+            if _package_of(found) == self._own or not found.__code__.co_filename.startswith(_LIBRARIES):
+                yield found
+                if hasattr(found, "__wrapped__"):
+                    yield from self._functions(found.__wrapped__)
+        else:
+            for name, member in _members(found, self._own):
+                if isinstance(member, _METHODS) and self._is_mentioned(name):
+                    yield from self._functions(getattr(member, "__func__", member))
+
+    def _is_mentioned(self, member: str) -> bool:
+        """Whether the code may call this method: it has its name, or makes names of methods."""
+        return (
+            member in self._names
+            or member in self.words
+            or member.startswith("__")
+            or not self._names.isdisjoint(_BY_NAME)
+            or any(len(part) >= SHORTEST_PART and part in member for part in self.parts)
+        )
+
+
+def _codes(code: CodeType, pieces: Set[CodeType]) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
+        if isinstance(constant, CodeType) and constant not in pieces:
+            yield from _codes(constant, pieces)
+
+
+def codes_of(function: Any) -> frozenset[CodeType]:
+    """Its code, and that of what it wraps by the means of the standard library."""
+    if isinstance(function, functools.partial | MethodType):
+        return codes_of(function.func if isinstance(function, functools.partial) else function.__func__)
+    if not isinstance(function, FunctionType):
+        return frozenset()
+    return codes_of(getattr(function, "__wrapped__", None)) | {function.__code__}
+
+
+_BY_NAME = frozenset({"getattr", "attrgetter", "methodcaller", "__dict__", "vars"})
 
 
 def _strings(constant: Any) -> Iterator[str]:
@@ -173,32 +238,16 @@ def _known_as(found: Any) -> set[str]:
     return {name} if isinstance(name, str) else set()
 
 
-def _functions(found: Any, own: str) -> Iterator[FunctionType]:
-    """The functions of people's own code that may be called by calling this."""
-    if isinstance(found, StepFunction):
-        return  # a step is one piece: it makes no durable calls
-    if isinstance(found, functools.partial | MethodType):
-        yield from _functions(found.func if isinstance(found, functools.partial) else found.__func__, own)
-    elif isinstance(found, FunctionType):
-        if _package_of(found) == own or not found.__code__.co_filename.startswith(_LIBRARIES):
-            yield found
-            if hasattr(found, "__wrapped__"):
-                yield from _functions(found.__wrapped__, own)
-    else:
-        for member in _members(found, own):
-            yield from _functions(getattr(member, "__func__", member), own) if isinstance(member, _METHODS) else ()
-
-
 _METHODS = (FunctionType, staticmethod, classmethod)
 
 
-def _members(found: Any, own: str) -> Iterator[Any]:
-    """What stands in a class of people's own, or in that of an object."""
+def _members(found: Any, own: str) -> Iterator[tuple[str, Any]]:
+    """What stands in a class of people's own, or in that of an object, by name."""
     for kind in (found if isinstance(found, type) else type(found)).__mro__:
         module = sys.modules.get(kind.__module__)
         file = str(getattr(module, "__file__", ""))
         if module is not None and (_package_of(kind) == own or not file.startswith(_LIBRARIES)):
-            yield from list(vars(kind).values())
+            yield from list(vars(kind).items())
 
 
 def _package_of(found: Any) -> str:

@@ -204,7 +204,7 @@ class Memo:
         branch = BRANCH.get()
         if branch is not None and (branch.callers is not None or branch.needs_key):
             call = replace(call, in_order=False)
-        looker = LeftBehind(self.replay, stage.workflow.step_names, stage.trunk.made)
+        looker = LeftBehind(self.replay, stage.workflow.names_beside(call.callee), stage.trunk.made)
         found = looker.look(call, lambda step: self._is_written(step.step_id))
         if not found:
             return
@@ -215,7 +215,7 @@ class Memo:
             for step in found:
                 self.replay.excuse(step.step_id)
             return
-        told += f". It was not run. {_remedy(call.step_id, found[0])}: simpleworkflow runs resume --run-new {lease.id}"
+        told += f". It was not run. {_remedy(call.step_id, found)}: simpleworkflow runs resume --run-new {lease.id}"
         stage.set_aside(NonDeterminismError(told, new=call.step_id))
         raise ExecutionStopped
 
@@ -374,11 +374,21 @@ def _left_behind(step_id: str, old: Sequence[str]) -> str:
     return f"{step_id} is not on record, and {told} to be {what}"
 
 
-def _remedy(step_id: str, old: Step) -> str:
+def _remedy(step_id: str, found: Sequence[Step]) -> str:
     """What to do, up to the command that says that the call is new."""
-    place, new, former = old.step_id, name_of(step_id), name_of(old.step_id)
-    if path_of(place) == path_of(step_id) and new != former and old.kind is StepKind.STEP:
-        same = f"write @swf.step(name={new!r}, formerly={former!r})"
+    new, former, place = name_of(step_id), name_of(found[0].step_id), found[0].step_id
+    is_name = all(_is_other_name(old, step_id) for old in found)
+    if len(found) > 1:
+        told = f"write @swf.step(name={new!r}, formerly=…) with its name" if is_name else "deploy code that asks for it"
+        same = f"one of them, {told}"
+    elif is_name:
+        same = f"the same, write @swf.step(name={new!r}, formerly={former!r})"
     else:
-        same = f"deploy code that asks for it as {place} while such runs are under way"
-    return f"If it is the same, {same} and resume the run; if it is new"
+        same = f"the same, deploy code that asks for it as {place} while such runs are under way"
+    return f"If it is {same} and resume the run; if it is new"
+
+
+def _is_other_name(old: Step, step_id: str) -> bool:
+    """Whether formerly= would find this record."""
+    in_place = path_of(old.step_id) == path_of(step_id)
+    return in_place and name_of(old.step_id) != name_of(step_id) and old.kind is StepKind.STEP

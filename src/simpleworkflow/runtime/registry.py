@@ -11,6 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from types import CodeType
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from ..model import payload
@@ -30,7 +31,7 @@ from ..model.policies import ON_CHANGED, ON_MISFIT, OnChanged, OnMisfit, check_c
 from ..model.records import Definition
 from ..model.retry import DEFAULT_RETRY, Retry
 from ..model.schedule import NewSchedule
-from .code_names import StepNames, names_in
+from .code_names import StepNames, codes_of, names_in
 from .context import Context, SyncContext
 from .direct_call import check_call
 from .failing import ErrorHook
@@ -38,6 +39,7 @@ from .failing import ErrorHook
 I = TypeVar("I")  # noqa: E741 - input and output
 O = TypeVar("O")  # noqa: E741
 
+MOST_CALLEES = 256
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -139,9 +141,17 @@ class Workflow(Generic[I, O]):
         return text
 
     @functools.cached_property
-    def step_names(self) -> StepNames:
-        """The names that its code can give to steps and children."""
-        return names_in(self.handler)
+    def _names_beside(self) -> dict[frozenset[CodeType], StepNames]:
+        return {}
+
+    def names_beside(self, callee: Any) -> StepNames:
+        """The names that its code can give to steps and children, apart from what this step refers to itself."""
+        known, codes = self._names_beside, codes_of(callee)
+        if codes not in known:
+            if len(known) >= MOST_CALLEES:
+                known.clear()
+            known[codes] = names_in(self.handler, codes)
+        return known[codes]
 
     @property
     def definition(self) -> Definition:

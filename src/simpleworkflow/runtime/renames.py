@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ..model import payload
 from ..model.records import Step
@@ -46,6 +47,7 @@ class NewCall:
     arguments: str | None
     own_name: str | None = None
     """That of the function, whatever name the step was given."""
+    callee: Any = None
     formerly: tuple[str, ...] = ()
     in_order: bool = True
     """Whether the calls of its branch come in the order of the program."""

@@ -75,7 +75,7 @@ class Steps(Memo):
         seen, attempt = _seen(args, kwargs), 0
         known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
         if known is None and self._has_past:
-            self.refuse_renamed(NewCall(step_id, seen, call.own_name, call.options.formerly))
+            self.refuse_renamed(NewCall(step_id, seen, call.own_name, call.function, call.options.formerly))
         if known is not None:
             self._compare(step_id, known.input_json, seen)
             if known.status is StepStatus.SUCCEEDED:
