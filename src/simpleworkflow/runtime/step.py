@@ -19,7 +19,18 @@ import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 from uuid import UUID
 
 from ..model import payload
@@ -31,6 +42,7 @@ from .branches import IN_STEP, check_name
 from .current import call_step, current_execution
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 
 ONCE = Retry(max_attempts=1)
@@ -92,7 +104,9 @@ class StepFunction(Generic[P, R_co]):
     @overload
     def __get__(self, instance: None, owner: type) -> StepFunction[P, R_co]: ...
     @overload
-    def __get__(self, instance: object, owner: type | None = None) -> StepFunction[..., R_co]: ...
+    def __get__(
+        self: StepFunction[Concatenate[Any, Q], R_co], instance: object, owner: type | None = None
+    ) -> StepFunction[Q, R_co]: ...
     def __get__(self, instance: object | None, owner: type | None = None) -> StepFunction[..., R_co]:
         """A decorated method belongs to its object, as any method does."""
         if instance is None:
