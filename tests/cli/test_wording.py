@@ -44,6 +44,27 @@ def test_a_word_that_is_no_command_points_to_the_one_that_was_meant(word: str, m
     assert f"there is no command '{word}'; did you mean {meant}?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("group", "word", "meant"),
+    [
+        ("runs", "trigger", "`swf trigger`"),
+        ("runs", "explain", "`swf explain`"),
+        ("runs", "lsit", "`swf runs list`"),
+        ("runs", "status", "`swf explain` or `swf runs show`"),
+        ("schedule", "cancel", "`swf runs cancel`"),
+        ("outbox", "show", "`swf runs show`"),
+        ("migrate", "worker", "`swf worker`"),
+    ],
+)
+def test_a_word_that_is_no_command_of_its_group_points_to_the_one_that_was_meant(
+    group: str, word: str, meant: str
+) -> None:
+    done = typed(group, word)
+    assert done.exit_code == 2
+    assert f"there is no command '{group} {word}'; did you mean {meant}?" in done.stderr
+    assert typed(group, "xyzzy").stderr.splitlines()[-1] == f"Error: there is no command '{group} xyzzy'"
+
+
 def test_a_word_that_is_like_nothing_is_refused_without_a_guess() -> None:
     done = typed("xyzzy")
     assert done.exit_code == 2

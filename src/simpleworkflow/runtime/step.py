@@ -35,7 +35,7 @@ from uuid import UUID
 
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidName, InvalidPolicy, InvalidWorkflow
+from ..model.errors import InvalidInput, InvalidName, InvalidPolicy, InvalidWorkflow
 from ..model.retry import Retry
 from ..model.type_cache import lives_as_long_as_its_module
 from .branches import IN_STEP, check_name
@@ -287,6 +287,21 @@ def _make_call(function: Any, options: StepOptions, facts: Facts, given: str | N
 def _refuse_workflow(function: Any, told: str) -> None:
     if hasattr(function, "takes_input") and hasattr(function, "handler"):
         raise InvalidWorkflow(f"{_shown(function)} {told}")
+
+
+def refuse_function(given: Any, *, is_inside: bool) -> None:
+    """Where a workflow is wanted, a step or another function gets the line to write. `is_inside`: it was ctx.run."""
+    if isinstance(given, type) or not callable(given):
+        return
+    name, is_step = _shown(given), isinstance(bound(given), StepFunction)
+    if is_inside:
+        remedy = f"write ctx.step({name}, …)" + ("" if is_step else ", or decorate it with @app.workflow")
+    elif is_step:
+        remedy = "call it in a function that is decorated with @app.workflow, and give that"
+    else:
+        remedy = "decorate it with @app.workflow"
+    refusal = InvalidWorkflow if is_inside else InvalidInput
+    raise refusal(f"{name} is a {'step' if is_step else 'function'} and no workflow: {remedy}")
 
 
 def _shown(function: Any) -> str:
