@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
@@ -164,3 +165,11 @@ async def test_an_instant_is_told_once_in_an_explanation(url: str) -> None:
         assert env.now + timedelta(days=10) == datetime(2030, 1, 11, tzinfo=UTC)
     for sentence in told:
         assert sentence.count("2030-01-11 00:00:00 UTC") == 1, sentence
+
+
+def test_the_operators_page_lists_exactly_the_options_that_a_worker_takes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    listed = re.search(r"^simpleworkflow worker MODULE:APP .*\n((?:    --.*\n)+)", page, re.MULTILINE)
+    assert listed is not None
+    taken = {name for option in work.worker.params if isinstance(option, click.Option) for name in option.opts}
+    assert sorted(listed[1].split()) == sorted(taken)
