@@ -121,6 +121,18 @@ def test_ids_are_cut_where_types_and_notes_would_be_unreadable() -> None:
     assert table_lines(columns, rows, None)[1].plain.split()[0] == FIRST
 
 
+def test_cut_ids_of_one_listing_differ_and_each_means_its_run(app: swf.App, url: str) -> None:
+    """Ids of children begin with the time of their parent."""
+    siblings = [f"01a1f4ec-ba43-7{n:03x}-8000-00000000000{n}" for n in range(3)]
+    for id in siblings:
+        app.sync.trigger("shop.a_rather_long_name_of_a_workflow.v1", id=id)
+    columns = (Column("run", enough=13), Column("type", is_flexible=True))
+    cut = [line.plain.split()[0] for line in table_lines(columns, [[id, "shop.pay.v1"] for id in siblings], 30)[1:]]
+    assert cut == ["01a1f4ec-ba43-7000", "01a1f4ec-ba43-7001", "01a1f4ec-ba43-7002"]
+    for id, shown in zip(siblings, cut, strict=True):
+        assert run("explain", shown, url=url).stdout.startswith(f"run {id} ")
+
+
 async def test_a_worker_whose_process_is_gone_is_not_listed_as_alive_on_its_host(ledger: Ledger, url: str) -> None:
     here = f"gone@{host_token()}.{2**22 + 1}.1.aa"
     elsewhere = "far@00000000.1.1.aa"

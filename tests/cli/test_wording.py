@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
@@ -42,6 +43,27 @@ def test_a_word_that_is_no_command_points_to_the_one_that_was_meant(word: str, m
     done = typed(word)
     assert done.exit_code == 2
     assert f"there is no command '{word}'; did you mean {meant}?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("group", "word", "meant"),
+    [
+        ("runs", "trigger", "`swf trigger`"),
+        ("runs", "explain", "`swf explain`"),
+        ("runs", "lsit", "`swf runs list`"),
+        ("runs", "status", "`swf explain` or `swf runs show`"),
+        ("schedule", "cancel", "`swf runs cancel`"),
+        ("outbox", "show", "`swf runs show`"),
+        ("migrate", "worker", "`swf worker`"),
+    ],
+)
+def test_a_word_that_is_no_command_of_its_group_points_to_the_one_that_was_meant(
+    group: str, word: str, meant: str
+) -> None:
+    done = typed(group, word)
+    assert done.exit_code == 2
+    assert f"there is no command '{group} {word}'; did you mean {meant}?" in done.stderr
+    assert typed(group, "xyzzy").stderr.splitlines()[-1] == f"Error: there is no command '{group} xyzzy'"
 
 
 def test_a_word_that_is_like_nothing_is_refused_without_a_guess() -> None:
@@ -143,3 +165,11 @@ async def test_an_instant_is_told_once_in_an_explanation(url: str) -> None:
         assert env.now + timedelta(days=10) == datetime(2030, 1, 11, tzinfo=UTC)
     for sentence in told:
         assert sentence.count("2030-01-11 00:00:00 UTC") == 1, sentence
+
+
+def test_the_operators_page_lists_exactly_the_options_that_a_worker_takes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    listed = re.search(r"^simpleworkflow worker MODULE:APP .*\n((?:    --.*\n)+)", page, re.MULTILINE)
+    assert listed is not None
+    taken = {name for option in work.worker.params if isinstance(option, click.Option) for name in option.opts}
+    assert sorted(listed[1].split()) == sorted(taken)

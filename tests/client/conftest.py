@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,11 @@ def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
     yield opened
     opened.sync.close()
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A loopback port that nobody answers: bound, never listening."""
+    with socket.socket() as placeholder:
+        placeholder.bind(("127.0.0.1", 0))
+        yield placeholder.getsockname()[1]

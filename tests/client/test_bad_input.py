@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 import pickle
-import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -50,14 +49,6 @@ def test_an_unknown_url_is_refused_before_anything_is_opened(url: str, sentence:
         swf.App(url)
     with pytest.raises(swf.InvalidURL, match=sentence):
         swf.App(":memory:").use(url)
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A loopback port that nobody answers: bound, never listening."""
-    with socket.socket() as placeholder:
-        placeholder.bind(("127.0.0.1", 0))
-        yield placeholder.getsockname()[1]
 
 
 async def test_an_unreachable_database_is_named_in_time(closed_port: int) -> None:

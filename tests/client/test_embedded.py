@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from support.postgres import Server
+from support.proxy import Proxy
 from support.waiting import eventually, until
 
 import simpleworkflow as swf
@@ -198,6 +199,44 @@ async def test_a_server_with_an_unusable_database_does_not_start(postgres: Serve
     with pytest.raises(swf.MissingMigration):
         server._task.result()
     await app.close()
+
+
+def our_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("simpleworkflow")}
+
+
+@pytest.mark.parametrize("worker", [False, True])
+async def test_a_server_whose_database_is_down_does_not_start_and_says_why(closed_port: int, worker: bool) -> None:
+    """Where a worker waits, a server ends, so that its supervisor sees it and starts it again."""
+    before = our_threads()
+    url = f"postgresql://u:s3cret@127.0.0.1:{closed_port}/db"
+    app = swf.App(url, settings=swf.Settings(store_timeout=0.2))
+    server = Lifespan(Starlette(lifespan=app.lifespan(worker=worker)))
+    answer = await server.say("startup")
+    assert answer["type"] == "lifespan.startup.failed"
+    assert f"postgresql://u:***@127.0.0.1:{closed_port}/db" in answer["message"]
+    assert "s3cret" not in answer["message"]
+    await server.over()
+    with pytest.raises(swf.StoreUnavailable):
+        server._task.result()
+    assert our_threads() <= before, "no worker and no engine room stay behind"
+
+
+async def test_a_server_starts_again_when_its_database_is_back(postgres_url: str) -> None:
+    proxy = Proxy(postgres_url)
+    await proxy.accept()
+    await proxy.refuse()
+    app = swf.App(proxy.url, settings=swf.Settings(store_timeout=0.2))
+    down = Lifespan(Starlette(lifespan=app.lifespan()))
+    assert (await down.say("startup"))["type"] == "lifespan.startup.failed"
+    await down.over()
+    assert isinstance(down._task.exception(), swf.StoreUnavailable)
+    await proxy.accept()
+    up = Lifespan(Starlette(lifespan=swf.App(proxy.url).lifespan()))
+    assert (await up.say("startup"))["type"] == "lifespan.startup.complete"
+    assert (await up.say("shutdown"))["type"] == "lifespan.shutdown.complete"
+    await up.over()
+    await proxy.refuse()
 
 
 def test_an_embedded_worker_that_waits_for_running_code_says_so(app: swf.App, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,32 @@ def idle() -> swf.App:
     return swf.App(":memory:")
 
 
+# A step or a function where a workflow is wanted.
+
+
+@swf.step
+async def charge(cents: int) -> str:
+    return str(cents)
+
+
+async def ship_it(ctx: swf.Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (charge, "charge is a step and no workflow: call it in a function that is decorated with @app.workflow"),
+        (ship_it, "ship_it is a function and no workflow: decorate it with @app.workflow"),
+        (7, "trigger takes a workflow"),
+        (Order, "trigger takes a workflow"),
+    ],
+)
+def test_a_step_that_is_triggered_gets_the_line_to_write(idle: swf.App, given: Any, told: str) -> None:
+    for call in (idle.sync.run, idle.sync.trigger):
+        with pytest.raises(swf.InvalidInput, match=told):
+            call(given, 1)
+
+
 # A workflow called like a function.
 
 

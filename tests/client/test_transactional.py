@@ -14,14 +14,21 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from support.lenders import (
     ON_POSTGRES,
     ON_SQLITE,
     Alchemy,
     AlchemySession,
     AsyncAlchemy,
+    AsyncAlchemyOnAsyncpg,
     AsyncAlchemySession,
+    AsyncScopedSession,
     Lender,
+    ScopedSession,
+    alchemy_url,
 )
 from support.postgres import Server
 
@@ -178,6 +185,61 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_a_sentence(app: sw
     assert await app.counts() == []
 
 
+async def test_a_session_that_names_no_engine_of_its_own_is_refused_with_the_line_to_write(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Account(Base):
+        __tablename__ = "account"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    path = str(tmp_path / "test.db")
+    for url in (path, postgres_url):
+        app, engine = swf.App(url), sqlalchemy.create_engine(alchemy_url(url, "psycopg"))
+        await app.check()
+        with Session(binds={Account: engine}) as session:
+            sentence = r"connection=session\.connection\(bind_arguments=\{'bind': engine\}\)"
+            with pytest.raises(swf.InvalidInput, match=sentence):
+                app.sync.trigger("a.b.v1", 1, connection=session)
+            advised = session.connection(bind_arguments={"bind": engine})
+            app.sync.trigger("a.b.v1", 1, connection=advised)
+            assert await app.counts() == []
+            session.rollback()
+            app.sync.trigger("a.b.v1", 2, connection=session.connection(bind_arguments={"bind": engine}))
+            session.commit()
+        assert [run.payload async for run in app.runs()] == [2]
+        engine.dispose()
+        await app.close()
+    with pytest.raises(swf.InvalidInput, match=r"connection=await session\.connection\(bind_arguments="):
+        await swf.App(postgres_url).trigger("a.b.v1", 1, connection=AsyncSession())
+
+
+async def test_the_driver_below_an_async_engine_is_refused_with_the_line_to_write(postgres_url: str) -> None:
+    """It has no transaction until SQLAlchemy has sent something: what we send would be committed at once."""
+    app = swf.App(postgres_url)
+    for kind in (AsyncAlchemy, AsyncAlchemyOnAsyncpg):
+        lender = kind(postgres_url)
+        connection = await lender.open()
+        raw = await connection.get_raw_connection()
+        with pytest.raises(swf.InvalidInput, match="give the AsyncConnection itself"):
+            await app.trigger("a.b.v1", 1, connection=raw)
+        with pytest.raises(swf.InvalidInput, match="give the AsyncConnection itself"):
+            app.sync.trigger("a.b.v1", 1, connection=raw)
+        await lender.close()
+    assert await app.counts() == []
+    await app.close()
+
+
+async def test_what_makes_sessions_is_refused_and_leaves_nothing_unawaited(postgres_url: str) -> None:
+    app = swf.App(postgres_url)
+    for maker in (sessionmaker(), async_sessionmaker()):
+        with pytest.raises(swf.InvalidInput, match=r"connection= takes an open .*, not sqlalchemy\..*sessionmaker"):
+            await app.trigger("a.b.v1", 1, connection=maker)
+    await app.close()
+
+
 async def test_a_connection_to_the_other_database_is_refused(postgres_url: str, tmp_path: Path) -> None:
     path = str(tmp_path / "test.db")
     on_postgres, on_sqlite = swf.App(postgres_url), swf.App(path)
@@ -192,12 +254,12 @@ async def test_a_connection_to_the_other_database_is_refused(postgres_url: str, 
         (on_postgres, path, "this App uses postgres, but connection= is a SQLAlchemy connection to sqlite"),
         (on_sqlite, postgres_url, "this App uses sqlite, but connection= is a SQLAlchemy connection to postgresql"),
     ):
-        for kind in (Alchemy, AlchemySession):
+        for kind in (Alchemy, AlchemySession, ScopedSession):
             lender = kind(url)
             with pytest.raises(swf.InvalidInput, match=sentence):
                 app.sync.trigger("a.b.v1", 1, connection=await lender.open())
             await lender.close()
-    for kind in (AsyncAlchemy, AsyncAlchemySession):
+    for kind in (AsyncAlchemy, AsyncAlchemySession, AsyncScopedSession):
         waiting = kind(postgres_url)
         with pytest.raises(swf.InvalidInput, match="this App uses sqlite"):
             await on_sqlite.trigger("a.b.v1", 1, connection=await waiting.open())

@@ -28,6 +28,14 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "a name that is none": (lambda ctx: ctx.wait_for_signal("a/b"), "cannot name a signal"),
     "a value that is no JSON": (lambda ctx: ctx.publish("x", object()), "cannot be stored as JSON"),
     "a durable call inside a step": (lambda ctx: ctx.step(nested, ctx), "a durable call inside a step"),
+    "a step as a child": (
+        lambda ctx: ctx.run(nested, 1),
+        r"nested is a step and no workflow: write ctx\.step\(nested, …\)",
+    ),
+    "a function as a child": (
+        lambda ctx: ctx.trigger(inside),
+        r"inside is a function and no workflow: write ctx\.step\(",
+    ),
     "a race of nothing": (lambda ctx: ctx.race(), "ctx.race takes the calls themselves"),
 }
 

@@ -6,6 +6,7 @@ block is its own business.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from typing import Any
@@ -14,8 +15,8 @@ import asyncpg
 import psycopg
 import sqlalchemy
 from psycopg.rows import dict_row
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 
 class Lender(ABC):
@@ -115,6 +116,22 @@ class AlchemySession(Alchemy):
         return Session(self.engine)
 
 
+class ScopedSession(Alchemy):
+    """What Flask-SQLAlchemy's `db.session` is."""
+
+    def connect(self) -> Any:
+        self.engine = sqlalchemy.create_engine(alchemy_url(self.url, "psycopg"))
+        return scoped_session(sessionmaker(self.engine))
+
+
+class RawConnection(Alchemy):
+    """The pool's wrapper of the driver's own connection."""
+
+    def connect(self) -> Any:
+        self.engine = sqlalchemy.create_engine(alchemy_url(self.url, "psycopg"))
+        return self.engine.raw_connection()
+
+
 class Awaited(Lender):
     is_async = True
     connection: Any
@@ -182,6 +199,13 @@ class AsyncAlchemySession(AsyncAlchemy):
         return self.connection
 
 
+class AsyncScopedSession(AsyncAlchemy):
+    async def open(self) -> Any:
+        self.engine = create_async_engine(alchemy_url(self.url, self.driver))
+        self.connection = async_scoped_session(async_sessionmaker(self.engine), asyncio.current_task)
+        return self.connection
+
+
 class AsyncAlchemyOnAsyncpg(AsyncAlchemy):
     driver = "asyncpg"
 
@@ -190,17 +214,28 @@ class AsyncAlchemySessionOnAsyncpg(AsyncAlchemySession):
     driver = "asyncpg"
 
 
-ON_SQLITE: list[type[Lender]] = [Sqlite, SqliteWithRows, SqliteExplicit, Alchemy, AlchemySession]
+ON_SQLITE: list[type[Lender]] = [
+    Sqlite,
+    SqliteWithRows,
+    SqliteExplicit,
+    Alchemy,
+    AlchemySession,
+    ScopedSession,
+    RawConnection,
+]
 ON_POSTGRES: list[type[Lender]] = [
     Psycopg,
     PsycopgWithDicts,
     Alchemy,
     AlchemySession,
+    ScopedSession,
+    RawConnection,
     AsyncPsycopg,
     Asyncpg,
     AsyncpgFromPool,
     AsyncAlchemy,
     AsyncAlchemySession,
+    AsyncScopedSession,
     AsyncAlchemyOnAsyncpg,
     AsyncAlchemySessionOnAsyncpg,
 ]

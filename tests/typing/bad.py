@@ -86,3 +86,24 @@ async def two_inputs(ctx: swf.Context, a: int, b: int) -> None: ...
 
 @app.workflow("orders.none.v1")  # error: no ctx
 async def no_ctx(order: Order) -> None: ...
+
+
+class Bank:
+    @swf.step
+    async def pay(self, cents: int) -> str:
+        return str(cents)
+
+
+@app.workflow("orders.bank.v1")
+async def bank(ctx: swf.Context) -> None:
+    one = Bank()
+    await one.pay("x")  # error: wrong argument
+    await one.pay()  # error: missing argument
+    await one.pay.options(key="k")("x")  # error: wrong argument
+    await one.pay.options(kee="k")(1)  # error: unknown option
+    first: int = await one.pay(1)  # error: wrong result
+    await ctx.step(one.pay, "x")  # error: wrong argument
+    await ctx.step("pays", one.pay, 1, 2)  # error: two arguments
+    second: int = await ctx.step(one.pay, 1)  # error: wrong result
+    await Bank.pay(1)  # error: no object
+    print(first, second)

@@ -138,6 +138,47 @@ class Thumbnail(swf.WorkflowExecutor):
         return {"status": "cancelled" if run.is_cancelled() else "completed"}
 
 
+class Bank:
+    """Decorated methods keep their types."""
+
+    @swf.step(retry=swf.Retry(max_attempts=3))
+    async def pay(self, cents: int, *, currency: str = "EUR") -> str:
+        return f"{cents} {currency}"
+
+    @swf.step
+    def weigh(self, parcel: Order) -> int:
+        return parcel.cents
+
+    async def pay_twice(self) -> list[str]:
+        return [await self.pay(1), await self.pay(2)]
+
+    @staticmethod
+    @swf.step
+    async def rate(currency: str) -> float:
+        return float(len(currency))
+
+
+@swf.step
+async def charge(cents: int) -> str:
+    return str(cents)
+
+
+@app.workflow("orders.bank.v1")
+async def bank(ctx: swf.Context) -> str:
+    one = Bank()
+    assert_type(await one.pay(1, currency="CHF"), str)
+    assert_type(await one.pay.options(key="k", timeout="3s")(1), str)
+    assert_type(await ctx.step(one.pay, 1, currency="CHF"), str)
+    assert_type(await ctx.step("pays", one.pay, 1), str)
+    assert_type(await ctx.step(one.weigh, Order("7", 100)), int)
+    assert_type(one.weigh(Order("7", 100)), int)
+    assert_type(await Bank.pay(one, 1), str)
+    assert_type(await Bank.rate("EUR"), float)
+    assert_type(await ctx.step(Bank.rate, "EUR"), float)
+    assert_type(await charge(1), str)
+    return await ctx.step(charge, 1)
+
+
 async def others(app: swf.App) -> None:
     handle = app.handle(uuid4(), pay)
     assert_type(await app.read(handle.id, "progress", Receipt), Receipt | None)

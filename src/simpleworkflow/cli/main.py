@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ..model.errors import InvalidURL, SimpleWorkflowError
-from .common import CALLED_WRONGLY, fail
+from .common import CALLED_WRONGLY, Group, fail, pointer
 from .streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -42,7 +42,7 @@ OTHER_WORDS = {"status": ["explain", "runs show"], "start": ["trigger", "worker"
 """What people type, and what they may have meant, where no spelling is near."""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Users' mistakes end in one sentence, never in a traceback. Subcommands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -56,22 +56,14 @@ class Commands(click.Group):
         assert isinstance(found, click.Command)
         return found
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            meant = self._meant(ctx, args[0])
-            ctx.fail(f"there is no command {args[0]!r}{f'; did you mean {meant}?' if meant else ''}")
-        return super().resolve_command(ctx, args)
-
-    def _meant(self, ctx: click.Context, name: str) -> str:
-        """A command that is spelled alike, or the group that has it."""
+    def meant_by(self, ctx: click.Context, name: str) -> str:
+        """The group that has it, or a command that is spelled alike."""
         from difflib import get_close_matches
 
         groups = {group: self.get_command(ctx, group) for group in GROUPS}
         inside = [group for group, found in groups.items() if isinstance(found, click.Group) and name in found.commands]
-        found = OTHER_WORDS.get(name) or [f"{group} {name}" for group in inside] or get_close_matches(name, COMMANDS, 2)
-        return " or ".join(f"`{ctx.command_path} {one}`" for one in found)
+        found = OTHER_WORDS.get(name) or [f"{group} {name}" for group in inside]
+        return pointer(ctx, found or get_close_matches(name, COMMANDS, 2))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -88,7 +88,8 @@ class Column(NamedTuple):
     leaves: int = 0
     """When shortening is not enough, columns with a number are left out, the lowest first."""
     enough: int = 0
-    """So many characters of it say what it means, as of an id; it is cut to them before others become unreadable."""
+    """So many characters of it say what it means, as of an id; it is cut to them, or to as many as make the rows
+    differ, before others become unreadable."""
 
 
 def print_table(
@@ -127,7 +128,16 @@ def _with_short_ids(
     least = [min(widths[i], READABLE) if column.is_flexible else widths[i] for i, column in enumerate(columns)]
     if sum(least) + len(GAP) * (len(columns) - 1) <= width:
         return cells
-    return [[cell[: columns[i].enough] if columns[i].enough else cell for i, cell in enumerate(row)] for row in cells]
+    ends = [_distinct([row[i].plain for row in cells], column.enough) for i, column in enumerate(columns)]
+    return [[cell[:end] if end else cell for cell, end in zip(row, ends, strict=True)] for row in cells]
+
+
+def _distinct(values: Iterable[str], least: int) -> int:
+    """How many characters keep different values different; 0 where nothing is to be cut."""
+    whole = set(values)
+    while least and len({value[:least] for value in whole}) < len(whole):
+        least += 1
+    return least
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

@@ -20,6 +20,7 @@ from ..model.records import DEFAULT_PRIORITY, NewRun
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
 from ..runtime.registry import Registry, Workflow
+from ..runtime.step import refuse_function
 
 RunId = UUID | str
 
@@ -58,6 +59,7 @@ def target_of(workflow: Workflow[Any, Any] | str, registry: Registry) -> Workflo
     if isinstance(workflow, str):
         known = registry.find(workflow)
         return Workflow(check_type(workflow), takes_input=known is None or known.takes_input)
+    refuse_function(workflow, is_inside=False)
     raise InvalidInput(
         f"trigger takes a workflow (decorated with @app.workflow, or app.declare) or its name, not {workflow!r}"
     )

@@ -22,6 +22,7 @@ from . import tracing
 from .memo import durable
 from .registry import Workflow
 from .renames import NewCall
+from .step import refuse_function
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Children(Steps):
 
     def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
         """(the child, the place that starts it): everything but the start itself."""
+        if not isinstance(workflow, Workflow):
+            refuse_function(workflow, is_inside=True)
         target = workflow if isinstance(workflow, Workflow) else Workflow[Any, Any](check_type(workflow))
         text = target.encode_input(input, limit=self._stage.services.max_payload)
         return self.adopt(NewRun(UUID(int=0), target.name, text), key)

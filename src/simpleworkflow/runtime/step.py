@@ -17,22 +17,32 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 from uuid import UUID
 
 from ..model import payload
 from ..model.duration import Duration, seconds
-from ..model.errors import InvalidName, InvalidPolicy, InvalidWorkflow
+from ..model.errors import InvalidInput, InvalidName, InvalidPolicy, InvalidWorkflow
 from ..model.retry import Retry
 from ..model.type_cache import lives_as_long_as_its_module
 from .branches import IN_STEP, check_name
 from .current import call_step, current_execution
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 
 ONCE = Retry(max_attempts=1)
@@ -94,7 +104,9 @@ class StepFunction(Generic[P, R_co]):
     @overload
     def __get__(self, instance: None, owner: type) -> StepFunction[P, R_co]: ...
     @overload
-    def __get__(self, instance: object, owner: type | None = None) -> StepFunction[..., R_co]: ...
+    def __get__(
+        self: StepFunction[Concatenate[Any, Q], R_co], instance: object, owner: type | None = None
+    ) -> StepFunction[Q, R_co]: ...
     def __get__(self, instance: object | None, owner: type | None = None) -> StepFunction[..., R_co]:
         """A decorated method belongs to its object, as any method does."""
         if instance is None:
@@ -239,14 +251,16 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
     call = _MODULE_FUNCTIONS.get(first) if given is None and type(first) is types.FunctionType else None
     if call is not None:
         pass  # a function of a module: it has been looked at
-    elif isinstance(first, StepFunction):
+    elif isinstance(first, StepFunction) or isinstance(first := bound(first), StepFunction):
         call = first.call if given is None else _make_call(first.function, first.step_options, first.facts, given)
     else:
         _refuse_workflow(first, f"is a workflow: write ctx.run({_shown(first)}, …)")
         if not callable(first):
             raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
         call = _call_of_a_function(first, given)
-    return (_with_stand_in(call) if _STAND_INS else call), rest
+    for replaced in replacements:
+        call = replaced(call)
+    return call, rest
 
 
 NO_OPTIONS = StepOptions()
@@ -275,6 +289,21 @@ def _refuse_workflow(function: Any, told: str) -> None:
         raise InvalidWorkflow(f"{_shown(function)} {told}")
 
 
+def refuse_function(given: Any, *, is_inside: bool) -> None:
+    """Where a workflow is wanted, a step or another function gets the line to write. `is_inside`: it was ctx.run."""
+    if isinstance(given, type) or not callable(given):
+        return
+    name, is_step = _shown(given), isinstance(bound(given), StepFunction)
+    if is_inside:
+        remedy = f"write ctx.step({name}, …)" + ("" if is_step else ", or decorate it with @app.workflow")
+    elif is_step:
+        remedy = "call it in a function that is decorated with @app.workflow, and give that"
+    else:
+        remedy = "decorate it with @app.workflow"
+    refusal = InvalidWorkflow if is_inside else InvalidInput
+    raise refusal(f"{name} is a {'step' if is_step else 'function'} and no workflow: {remedy}")
+
+
 def _shown(function: Any) -> str:
     return str(getattr(getattr(function, "handler", None) or function, "__name__", function))
 
@@ -285,55 +314,39 @@ whatever it refers to would stay in memory with it. Functions are equal only to 
 
 
 def facts_of(function: Any) -> Facts:
-    plain = _plain(function)
-    if isinstance(plain, type):
-        return Facts(plain.__name__, False, plain)  # what a class returns is one of its own
-    return Facts(getattr(plain, "__name__", None), _is_async(plain), _output_type(plain))
+    found = plain(function)
+    if isinstance(found, type):
+        return Facts(found.__name__, False, found)  # what a class returns is one of its own
+    return Facts(getattr(found, "__name__", None), is_async(found), _output_type(found))
 
 
-_STAND_INS: dict[tuple[int, ...], tuple[Any, Callable[..., Any]]] = {}
-"""By identity, with the function itself, so that its identity stays its own."""
+replacements: list[Callable[[Call], Call]] = []
+"""For tests: each may put another function into a call that a workflow makes."""
 
 
-@contextmanager
-def stand_in(function: Any, other: Callable[..., Any]) -> Iterator[None]:
-    """For tests: whenever a workflow runs this function as a step, the other one is called instead."""
-    plain = _plain(function)
-    key = _identity(plain)
-    before = _STAND_INS.get(key)
-    _STAND_INS[key] = plain, other
-    try:
-        yield
-    finally:
-        if before is None:
-            _STAND_INS.pop(key, None)
-        else:
-            _STAND_INS[key] = before
-
-
-def _identity(plain: Any) -> tuple[int, ...]:
-    """A method is made anew each time that it is asked for; its object and its function stay."""
-    return (id(plain.__self__), id(plain.__func__)) if isinstance(plain, types.MethodType) else (id(plain),)
-
-
-def _with_stand_in(call: Call) -> Call:
-    found = _STAND_INS.get(_identity(_plain(call.function)))
-    if found is None:
-        return call
-    other = copy(call)
-    other.runs(found[1], _is_async(_plain(found[1])))
-    return other
-
-
-def _plain(function: Any) -> Any:
-    """The function inside partials and decorated steps."""
-    while isinstance(function, functools.partial | StepFunction):
-        function = function.func if isinstance(function, functools.partial) else function.function
+def bound(function: Any) -> Any:
+    """From Python 3.13 on a classmethod no longer asks the step to bind itself: the step of that class is meant."""
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, StepFunction):
+        return function.__func__.__get__(function.__self__)
     return function
 
 
-def _is_async(plain: Any) -> bool:
-    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004
+def plain(function: Any) -> Any:
+    """The function inside partials, static methods and decorated steps."""
+    while True:
+        function = bound(function)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, StepFunction):
+            function = function.function
+        elif isinstance(function, staticmethod):
+            function = function.__func__
+        else:
+            return function
+
+
+def is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def _output_type(plain: Any) -> Any:

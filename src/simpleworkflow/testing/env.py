@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -25,9 +26,9 @@ from ..model.errors import InvalidInput, ResultTimeout
 from ..model.states import CLAIMABLE
 from ..runtime.context import Context
 from ..runtime.registry import Workflow
-from ..runtime.step import stand_in
 from ..store.operations import leases, runs
 from ..worker.embedded import EmbeddedWorker
+from .stand_ins import StandIn, stand_in
 from .stubs import Stub
 
 T = TypeVar("T")
@@ -91,13 +92,17 @@ class Env:
         returns: Any = None,
         raises: BaseException | type[BaseException] | None = None,
     ) -> Stub:
-        """Replace a step's function, or a whole workflow such as a child that lives in another service."""
+        """Replace a step's function, or a whole workflow such as a child that lives in another service.
+
+        `Bank.pay` is the method of every object of that class, `bank.pay` that of this object alone.
+        """
         name = target.name if isinstance(target, Workflow) else getattr(target, "__name__", repr(target))
         stub = Stub(name, does, returns, raises)
         if isinstance(target, Workflow):
             self._stubs.enter_context(self.app.served_by(_as_workflow(target, stub)))
         elif callable(target):
-            self._stubs.enter_context(stand_in(target, stub))
+            standing = self._stubs.enter_context(stand_in(target, stub))
+            self._stubs.callback(_mention_a_miss, standing)
         else:
             raise InvalidInput(f"a stub stands in for a step's function or a workflow, not for {target!r}")
         return stub
@@ -151,6 +156,19 @@ def _as_workflow(target: Workflow[Any, Any], stub: Stub) -> Workflow[Any, Any]:
         return await stub(*input)
 
     return replace(target, handler=stand, is_async=True)
+
+
+def _mention_a_miss(standing: StandIn) -> None:
+    """The object that was named is none that the workflow works with."""
+    if standing.was_missed and not standing.is_used:
+        method, owner = standing.target.__name__, standing.target.__self__
+        of = owner if isinstance(owner, type) else type(owner)
+        defining = next((one for one in of.__mro__ if method in vars(one)), of)
+        warnings.warn(
+            f"no call reached the stub of {of.__name__}.{method}: it stands for one object, and {method} of another "
+            f"one has run for real; for the method of every object write env.stub({defining.__name__}.{method}, …)",
+            stacklevel=2,
+        )
 
 
 class SyncEnv:

@@ -17,7 +17,7 @@ class Stub:
     returns: Any = None
     raises: BaseException | type[BaseException] | None = None
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-    """(args, kwargs) of each call, in order."""
+    """(args, kwargs) of each call, in order, as the call has them: the object of a method is not among them."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls.append((args, kwargs))

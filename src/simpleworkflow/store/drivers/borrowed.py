@@ -18,7 +18,7 @@ from . import sqlite_values as lite
 
 T = TypeVar("T")
 
-_NOT_CONNECTIONS = {"Pool", "Engine", "AsyncEngine", "sessionmaker", "async_sessionmaker", "scoped_session"}
+_NOT_CONNECTIONS = {"Pool", "Engine", "AsyncEngine", "sessionmaker", "async_sessionmaker"}
 """They make connections; a transaction of the caller's is not among what they have."""
 _CAST = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
 
@@ -41,8 +41,13 @@ async def run_on(connection: Any, url: DatabaseURL, operation: Operation[T], clo
         return drive(operation.steps(), _SqlAlchemy(connection, url, clock).execute)
     raise InvalidInput(
         "connection= takes an open asyncpg, psycopg (3), sqlite3 or SQLAlchemy connection, "
-        f"not {type(connection).__name__}"
+        f"not {_shown(type(connection))}"
     )
+
+
+def _shown(kind: type) -> str:
+    """psycopg2 calls its class `connection`: the module says whose it is."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _kind(connection: Any) -> str:
