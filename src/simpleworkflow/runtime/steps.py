@@ -3,6 +3,9 @@
 On replay the record decides; otherwise the body runs, its output is encoded, decoded again (types never change because
 of a crash), written through the journal and only then returned. Every failed attempt is on record before its delay
 begins. An output that cannot be stored, or does not fit its own annotation, is a permanent failure of the step.
+
+The danger is a CancelledError: it says that somebody has stopped the code around the step, which leaves no record, or
+that the body has awaited something that was cancelled, which is a failure like any other. The task itself knows.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from .labels import about
 from .memo import Memo
 from .renames import NewCall
 from .step import Call, resolve
+from .tasks import is_being_cancelled
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -45,6 +49,14 @@ STALLED = (
     "plain def"
 )
 SWALLOWED = "its code has caught the cancellation and gone on: let asyncio.CancelledError pass"
+
+
+class _EndedByCancel(Exception):
+    """The body of a step has ended by a CancelledError, and nobody has cancelled the task that it ran in."""
+
+    def __init__(self, error: asyncio.CancelledError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Steps(Memo):
@@ -90,7 +102,8 @@ class Steps(Memo):
                 value = await self._body(call, args, kwargs, step_id, attempt)
                 output = call.keeper.write(value, limit=self._stage.services.max_payload, what=call.what)
                 value = call.read(output)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit) as raised:
+                error = raised.error if isinstance(raised, _EndedByCancel) else raised
                 if self._stage.is_over:
                     raise ExecutionStopped from error
                 attempt += 1
@@ -179,6 +192,10 @@ class Steps(Memo):
             if call.is_simple and tracing.on is None:
                 return await call.function(*args, **kwargs)
             return await self._any_body(call, args, kwargs, body)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            raise _EndedByCancel(error) from error
         finally:
             body.is_over = True
             if body.tasks is not None:
