@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -56,3 +57,98 @@ async def test_a_mistake_in_the_code_ends_the_run_at_its_first_execution(app: sw
             with pytest.raises(swf.RunFailed, match=told) as failed:
                 await app.run(workflow, timeout="10s")
             assert failed.value.run.attempt == 1
+
+
+ran: list[str] = []
+
+
+async def weigh(parcel: str) -> None:
+    ran.append(parcel)
+
+
+def weigh_in_a_thread(parcel: str) -> None:
+    ran.append(parcel)
+
+
+class Scales:
+    async def weigh(self, parcel: str) -> None:
+        ran.append(parcel)
+
+    async def __call__(self, parcel: str) -> None:
+        ran.append(parcel)
+
+
+MISCALLED: dict[str, tuple[Any, str]] = {
+    "one argument too many": (lambda ctx: ctx.step(weigh, "a", 1), "weigh.. takes 1 positional argument but 2 were"),
+    "none": (lambda ctx: ctx.step(weigh_in_a_thread), "missing 1 required positional argument: 'parcel'"),
+    "of a method": (lambda ctx: ctx.step(Scales().weigh), "missing 1 required positional argument: 'parcel'"),
+    "of a partial": (lambda ctx: ctx.step(functools.partial(weigh, "a"), "b"), "weigh.. takes 1 positional argument"),
+    "of an object": (lambda ctx: ctx.step("weigh", Scales()), "missing 1 required positional argument: 'parcel'"),
+    "in time": (lambda ctx: ctx.step(swf.step(timeout="60s", retry=MANY)(weigh), b=1), "unexpected keyword argument"),
+    "an option": (lambda ctx: ctx.step(weigh, "a", timeout="3s"), r"write swf\.step\(timeout=…\)"),
+    "an option of a step": (lambda ctx: swf.step(weigh)("a", key="1"), r"step\.options\(key=…\)"),  # type: ignore[call-arg]
+}
+
+
+@pytest.mark.parametrize(("call", "told"), MISCALLED.values(), ids=MISCALLED)
+async def test_arguments_that_do_not_fit_a_step_end_the_run_at_its_first_execution(
+    app: swf.App, call: Any, told: str
+) -> None:
+    ran.clear()
+
+    @app.workflow("t.miscalled.v1", retry=MANY)
+    async def miscalled(ctx: swf.Context) -> None:
+        await call(ctx)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=told) as failed:
+            await app.run(miscalled, timeout="10s")
+    assert failed.value.run.attempt == 1
+    assert ran == []
+
+
+def passes_on(*args: Any) -> None:
+    ran.append("passed on")
+    weigh_in_a_thread(*args)
+
+
+@functools.wraps(weigh_in_a_thread)
+def wraps(*args: Any) -> None:
+    ran.append("wrapped")
+    weigh_in_a_thread(*args)
+
+
+class Parcel:
+    def __new__(cls, *args: Any) -> Parcel:
+        ran.append("made")
+        return super().__new__(cls)
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("function", [passes_on, wraps, Parcel], ids=lambda function: function.__name__)
+async def test_a_type_error_that_comes_after_the_first_line_of_a_step_is_tried_again(
+    app: swf.App, function: Any
+) -> None:
+    ran.clear()
+
+    @app.workflow("t.retried.v1", retry=swf.Retry(max_attempts=2, base="1ms", cap="1ms"))
+    async def retried(ctx: swf.Context) -> None:
+        await ctx.step("tried", function, 1, 2)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match="TypeError"):
+            await app.run(retried, timeout="10s")
+    assert len(ran) == 2
+
+
+async def test_blocking_calls_of_the_app_in_an_async_workflow_end_the_run_at_its_first_execution(app: swf.App) -> None:
+    @app.workflow("t.blocking.v1", retry=MANY)
+    async def blocking(ctx: swf.Context) -> None:
+        app.sync.trigger("t.other.v1")
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match="in an async workflow would block its whole worker") as failed:
+            await app.run(blocking, timeout="10s")
+    assert failed.value.run.attempt == 1

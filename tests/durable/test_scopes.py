@@ -146,6 +146,9 @@ async def test_a_plain_workflow_has_scopes_too(app: swf.App) -> None:
     def plain(ctx: swf.SyncContext) -> int:
         with ctx.scope("outer"), ctx.scope("inner"):
             ctx.step(weigh, "a")
+            ctx.uuid()
+            with ctx.scope("innermost"):
+                ctx.random()
         return int(ctx.step(weigh, "bc"))
 
     async with app.worker():
@@ -169,3 +172,118 @@ async def test_branches_of_an_anyio_task_group_are_named_after_their_own_functio
         await handle.result("10s")
     name = pack.__qualname__
     assert await ids(app, handle) == [f"{name}:{number}/weigh#0" for number in (0, 1)]
+
+
+async def opens_a_scope(ctx: swf.Context, paid: list[str]) -> None:
+    async def pay(who: str) -> None:
+        paid.append(who)
+
+    async def ada() -> None:
+        await ctx.step("look", weigh, "ada")
+        with ctx.scope("tool"):
+            await ctx.step("pay", pay, "ada")
+
+    async def bob() -> None:
+        with ctx.scope("tool"):
+            await ctx.step("pay", pay, "bob")
+
+    await asyncio.gather(ada(), bob())
+
+
+async def races_one_after_the_other(ctx: swf.Context, paid: list[str]) -> None:
+    is_over = asyncio.Event()
+
+    async def wait(who: str) -> None:
+        await is_over.wait()
+
+    async def ada() -> None:
+        await ctx.step(swf.step(name="look", key="ada")(wait), "ada")
+        await ctx.race(ctx.sleep("1ms"), ctx.sleep("1h"))
+
+    async def bob() -> None:
+        await ctx.race(ctx.sleep("1ms"), ctx.sleep("1h"))
+        is_over.set()
+
+    await asyncio.gather(ada(), bob())
+
+
+async def draws_numbers(ctx: swf.Context, paid: list[str]) -> None:
+    async def draw(who: str) -> None:
+        await ctx.step(swf.step(name="look", key=who)(weigh), who)
+        ctx.uuid()
+
+    await asyncio.gather(draw("ada"), draw("bob"))
+
+
+async def waits_for_a_task_in_a_task(ctx: swf.Context, paid: list[str]) -> None:
+    async def ada() -> None:
+        await ctx.step(swf.step(name="look", key="ada")(weigh), "ada")
+        await in_its_own_task(lambda: ctx.sleep("1ms"))
+
+    await asyncio.gather(ada(), ctx.sleep("1ms"), in_its_own_task(lambda: ctx.sleep("1ms")))
+
+
+@pytest.mark.parametrize("tools", [opens_a_scope, races_one_after_the_other, draws_numbers, waits_for_a_task_in_a_task])
+async def test_calls_without_a_key_of_tasks_side_by_side_are_refused_at_the_first_execution(
+    app: swf.App, tools: Callable[[swf.Context, list[str]], Awaitable[None]]
+) -> None:
+    """Also when they do not come at the same time: on a replay they may come in another order."""
+    paid: list[str] = []
+
+    @app.workflow("t.beside.v1")
+    async def beside(ctx: swf.Context) -> None:
+        with ctx.scope("agent"):
+            await tools(ctx, paid)
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"several tasks of the scope agent:0/ .*with ctx\.scope\(") as failed:
+            await app.run(beside, timeout="10s")
+    assert failed.value.run.lease_epoch == 1
+    assert paid == []
+
+
+async def test_calls_without_a_key_of_tasks_that_follow_each_other_are_counted_together(app: swf.App) -> None:
+    @app.workflow("t.follow.v1")
+    async def follow(ctx: swf.Context) -> list[int]:
+        weighed = []
+
+        async def tool(parcel: str) -> None:
+            with ctx.scope("tool"):
+                weighed.append(await ctx.step(weigh, parcel))
+            await ctx.race(ctx.sleep("1ms"), ctx.sleep("1h"))
+
+        with ctx.scope("agent"):
+            await tool("a")
+            await in_its_own_task(lambda: tool("bc"))
+            await asyncio.wait_for(after_an_upgrade(lambda: tool("def")), 60)
+            await tool("ghij")
+            first = ctx.step(weigh, "first")
+            await asyncio.gather(first, in_its_own_task(lambda: ctx.step(weigh, "the second")))
+        await ctx.sleep("1100ms")
+        return weighed
+
+    async with app.worker():
+        handle = await app.trigger(follow)
+        assert await handle.result("15s") == [1, 2, 3, 4]
+        recorded = {step.step_id: step.input_json for step in await app.steps(handle.id) if step.kind == "step"}
+    assert recorded == {
+        **{f"agent:0/tool:{number}/weigh#0": f'"{parcel}"' for number, parcel in enumerate(["a", "bc", "def", "ghij"])},
+        "agent:0/weigh#0": '"first"',
+        "agent:0/weigh#1": '"the second"',
+    }
+
+
+async def test_a_task_whose_calls_have_keys_stands_in_no_ones_way(app: swf.App) -> None:
+    @app.workflow("t.keyed.v1")
+    async def keyed(ctx: swf.Context) -> list[Any]:
+        async def with_keys() -> int:
+            return await ctx.step(swf.step(key="a")(weigh), "a")
+
+        async def without() -> int:
+            return await ctx.step(weigh, "bc")
+
+        with ctx.scope("agent"):
+            return await asyncio.gather(with_keys(), without())
+
+    async with app.worker():
+        assert await app.run(keyed, timeout="10s") == [1, 2]

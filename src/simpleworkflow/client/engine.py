@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..config import Settings
-from ..model.errors import ExecutionStopped, StoreUnavailable
+from ..model.errors import ExecutionStopped, InvalidWorkflow, StoreUnavailable
 from ..model.records import NewRun
 from ..runtime.hints import Hint, Hinter
 from ..runtime.stage import Stage
@@ -84,12 +84,12 @@ class Engine:
 
     def block(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the engine room and block the calling thread until it is done."""
+        if CURRENT.get() is not None and _in_event_loop():
+            work.close()
+            raise InvalidWorkflow("app.sync in an async workflow would block its whole worker; await the App instead")
         if self.is_here():
             work.close()
             raise RuntimeError("app.sync cannot be called from inside the App's own event loop; await the App instead")
-        if CURRENT.get() is not None and _in_event_loop():
-            work.close()
-            raise RuntimeError("app.sync in an async workflow would block its whole worker; await the App instead")
         inside = self._enter(work)
         try:
             return _outcome_of(inside)

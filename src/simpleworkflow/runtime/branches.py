@@ -9,8 +9,9 @@ of its coroutine and a number within its parent: creation order is the program's
 branch the uses of a name are counted. Adding, removing or reordering other names changes nothing.
 
 A scope (`with ctx.scope("agent")`) is a branch without branches of its own: whatever tasks a library makes in there,
-their calls are counted together, so that the names of its private coroutines are not part of any identity. Calls that
-several of its tasks make at the same time have no order that a replay could repeat; they need keys, or are refused.
+their calls are counted together, so that the names of its private coroutines are not part of any identity. Calls of
+tasks that live side by side have no order that a replay could repeat, however they happen to follow each other this
+time; they need keys, or are refused. Which tasks those are is known by where and when each was made (`Turns`).
 
 Traps: wait_for makes a task on some versions of Python and none on others, so its task is transparent; as_completed
 makes its tasks in the order of a set, so durable calls inside them are refused; tasks that a step's own body creates
@@ -55,10 +56,31 @@ class Body:
         """Those that it has made, once there is one."""
 
 
+class Turns:
+    """Of a scope: who has made the latest call without a key. Such calls and the births of tasks are numbered."""
+
+    __slots__ = ("last", "line", "number", "task")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.last = 0
+        """The number of that call."""
+        self.line: tuple[int, ...] = ()
+        self.task: object = None
+        """The one whose line it is; None in a thread."""
+
+    def next(self) -> int:
+        self.number += 1
+        return self.number
+
+
 class Branch:
     """One line of execution of a run."""
 
-    __slots__ = ("_keys", "_parent", "_spawned", "_uses", "callers", "lost", "made", "needs_key", "path", "unordered")
+    __slots__ = (
+        "_keys", "_line", "_parent", "_spawned", "_turns", "_uses", "callers", "lost", "made", "needs_key", "path",
+        "unordered",
+    )  # fmt: skip
 
     def __init__(self, path: str = "", *, parent: Branch | None = None, unordered: bool = False) -> None:
         self.path = path
@@ -75,6 +97,10 @@ class Branch:
         self._keys: set[str] = set()
         self._uses: dict[str, int] = {}
         self._spawned: dict[str, int] = {}
+        self._turns: Turns | None = None
+        """In a scope: shared by its tasks, as are the counts and the keys."""
+        self._line: tuple[int, ...] = ()
+        """In a scope: the births of the tasks in there that have made it, and its own."""
 
     def identify(self, name: str, key: str | None = None) -> str:
         """The identity of the next durable call of this name; a key takes the place of the count."""
@@ -88,8 +114,8 @@ class Branch:
             raise InvalidWorkflow(
                 f"{name}: calls from other threads come in no order; give each a key (swf.step(key=…))"
             )
-        if self.callers:
-            self._refuse_others(name)
+        if self._turns is not None:
+            self._take_turn(self._turns, name)
         number = self._uses.get(name, 0)
         self._uses[name] = number + 1
         step_id = f"{self.path}{name}#{number}"
@@ -109,14 +135,38 @@ class Branch:
         self._keys.add(place)
         return is_free
 
-    def _refuse_others(self, name: str) -> None:
-        """In a scope: while another task has a durable call under way, the next one needs a key."""
-        self.callers = [(task, call) for task, call in self.callers or () if call.cr_frame is not None]
-        if any(task is not asyncio.current_task() for task, _ in self.callers):
+    def _take_turn(self, turns: Turns, name: str) -> None:
+        """In a scope: a call without a key must come after the latest one by the order of the program."""
+        if not self._follows(turns):
             raise InvalidWorkflow(
-                f"{name}: several tasks of the scope {self.path} make durable calls at the same time, in no order that "
-                "a replay could repeat; give each a key (swf.step(key=…)), or a scope of its own with a key"
+                f"{name}: several tasks of the scope {self.path} make durable calls side by side, in no order that a "
+                'replay could repeat; give each of them a scope of its own with a key (with ctx.scope("tool", key=…)), '
+                "or each step a key (swf.step(key=…))"
             )
+        turns.line, turns.last, turns.task = self._line, turns.next(), _current_task()
+
+    def _follows(self, turns: Turns) -> bool:
+        """Whether what this task does now comes after the latest call, on every execution.
+
+        It does when the task was made after that call, by the code that has made both; or when it has itself made the
+        task of that call, and nothing is under way there any more: it has waited for it.
+        """
+        mine, other = self._line, turns.line
+        if mine == other:
+            return turns.task is _current_task() or not self._is_under_way(turns.task)  # two may share a context
+        shared = next((n for n, (one, two) in enumerate(zip(mine, other, strict=False)) if one != two), None)
+        shared = min(len(mine), len(other)) if shared is None else shared
+        if len(other) > shared and self._is_under_way(turns.task):
+            return False
+        return len(mine) == shared or mine[shared] > turns.last
+
+    def _is_under_way(self, task: object) -> bool:
+        self._forget_finished()
+        return any(maker is task for maker, _ in self.callers or ())
+
+    def _forget_finished(self) -> None:
+        if self.callers:
+            self.callers[:] = [(task, call) for task, call in self.callers if call.cr_frame is not None]
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned.get(coroutine_name, 0)
@@ -126,6 +176,8 @@ class Branch:
 
     def scope(self, name: str, key: str | None) -> Branch:
         if key is None:
+            if self._turns is not None:
+                self._take_turn(self._turns, name)
             branch = self.spawn(name)
         else:
             path = f"{self.path}{name}={_check_key(key).translate(_IN_PLACES)}/"
@@ -133,8 +185,17 @@ class Branch:
                 raise InvalidName(f"the key {key[:40]!r} names two scopes {name}; the second would be the first")
             self._keys.add(path)
             branch = Branch(path, parent=self, unordered=self.unordered)
-        branch.callers = []
+        branch.callers, branch._turns = [], Turns()
         branch.needs_key = self.needs_key
+        return branch
+
+    def for_task(self, turns: Turns) -> Branch:
+        """In a scope: the same branch for a task that is made in there."""
+        branch = Branch(self.path, parent=self, unordered=self.unordered)
+        branch._keys, branch._uses, branch._spawned = self._keys, self._uses, self._spawned
+        branch.callers, branch._turns, branch.needs_key = self.callers, turns, self.needs_key
+        branch._line = (*self._line, turns.next())
+        self._forget_finished()
         return branch
 
     def for_strangers(self) -> Branch:
@@ -167,6 +228,13 @@ def check_name(name: str, what: str = "step") -> str:
     return name
 
 
+def _current_task() -> object:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a plain def workflow opens scopes and asks for numbers in its own thread
+        return None
+
+
 def _check_length(step_id: str) -> str:
     if len(step_id) > LONGEST_PLACE:
         told = f"{LONGEST_PLACE} is the most, and tasks inside tasks add up"
@@ -185,8 +253,8 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
     branch = context.get(BRANCH)
     if branch is None or context.get(IN_STEP) is not None:
         return None
-    if branch.callers is not None:
-        return branch
+    if branch._turns is not None:
+        return branch.for_task(branch._turns)
     maker = _maker(sys._getframe(2))
     if maker in {"wait_for", "_contend"}:
         return branch

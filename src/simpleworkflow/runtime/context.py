@@ -189,7 +189,8 @@ class Context(_Identity):
     def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
         """Durable calls in there have places of their own, whatever tasks a library makes: `with ctx.scope("agent"):`.
 
-        Calls are counted per name in the order in which they are made; who makes several at a time gives each a key.
+        Calls are counted per name in the order in which they are made; tasks that make calls side by side give each a
+        key, or open a scope with a key each.
         """
         return self._stage.durable.scope(name, key)
 

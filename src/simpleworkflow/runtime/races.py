@@ -52,7 +52,7 @@ class Ticket:
         self.step_id = record.step_id
         self.places = places
         self._lanes = lanes
-        self._trunk = trunk
+        self.trunk = trunk
         self.winner: int | None = None
         self._find_losers = find_losers
 
@@ -84,7 +84,7 @@ class Ticket:
 
     def lose(self, *, but: Branch | None = None) -> list[Branch]:
         """Nothing more is done in the branches of these contenders."""
-        lost = [lane for lane in self._lanes if lane is not but and lane is not self._trunk]
+        lost = [lane for lane in self._lanes if lane is not but and lane is not self.trunk]
         for lane in lost:
             lane.lost = True
         return lost
@@ -123,7 +123,7 @@ class Races(Children):
                 self.replay.passed(place)
             if known is None:
                 await self._decide(ticket, index)
-            return await self._only(index, calls, lanes)
+            return await self._only(index, calls, lanes, branch)
         self._tickets |= dict.fromkeys(places, ticket)
         try:
             return await self._contest(ticket, calls, lanes)
@@ -147,7 +147,7 @@ class Races(Children):
             await asyncio.wait({tasks[index]})
         finally:
             await self._stop(tasks)
-        self._leave(lanes, but=lanes[index])
+        self._leave(lanes, but=(lanes[index], ticket.trunk))
         return Winner(index, tasks[index].result())
 
     async def _stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -166,16 +166,16 @@ class Races(Children):
             if not task.cancelled():
                 task.exception()  # seen: a loser's last words interest nobody
 
-    async def _only(self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
+    async def _only(self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch], trunk: Branch) -> Winner[T]:
         """The race is decided: its winner alone is asked."""
         self._dismiss([call for call in calls if call is not calls[index]])
-        self._leave(lanes, but=lanes[index])
+        self._leave(lanes, but=(lanes[index], trunk))
         return Winner(index, await _contend(calls[index], lanes[index]))
 
-    def _leave(self, lanes: Sequence[Branch], but: Branch) -> None:
+    def _leave(self, lanes: Sequence[Branch], but: Sequence[Branch]) -> None:
         """What the losers have on record in branches of their own is not asked for any more."""
         for lane in lanes:
-            if lane is not but and lane is not BRANCH.get():
+            if lane not in but:
                 self.replay.leave(lane.path)
 
     def _dismiss(self, calls: Sequence[Any]) -> None:

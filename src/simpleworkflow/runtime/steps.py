@@ -3,30 +3,38 @@
 On replay the record decides; otherwise the body runs, its output is encoded, decoded again (types never change because
 of a crash), written through the journal and only then returned. Every failed attempt is on record before its delay
 begins. An output that cannot be stored, or does not fit its own annotation, is a permanent failure of the step.
+
+The danger is a CancelledError: it says that somebody has stopped the code around the step, which leaves no record, or
+that the body has awaited something that was cancelled, which is a failure like any other. The task itself knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import logging
 import random
 import sys
+import traceback
+import types
 from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..model import failure, moves, payload
 from ..model.duration import human
-from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ..model.errors import ExecutionStopped, InvalidWorkflow, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body, Branch
 from .labels import about
 from .memo import Memo
 from .renames import NewCall
-from .step import Call, resolve
+from .step import Call, StepOptions, resolve
+from .tasks import is_being_cancelled
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -44,7 +52,16 @@ STALLED = (
     "the event loop stood still meanwhile, in this step or in another run: await what takes long, or write it as a "
     "plain def"
 )
+_OPTIONS = frozenset(field.name for field in fields(StepOptions))
 SWALLOWED = "its code has caught the cancellation and gone on: let asyncio.CancelledError pass"
+
+
+class _EndedByCancel(Exception):
+    """The body of a step has ended by a CancelledError, and nobody has cancelled the task that it ran in."""
+
+    def __init__(self, error: asyncio.CancelledError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Steps(Memo):
@@ -90,9 +107,12 @@ class Steps(Memo):
                 value = await self._body(call, args, kwargs, step_id, attempt)
                 output = call.keeper.write(value, limit=self._stage.services.max_payload, what=call.what)
                 value = call.read(output)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit) as raised:
+                error = raised.error if isinstance(raised, _EndedByCancel) else raised
                 if self._stage.is_over:
                     raise ExecutionStopped from error
+                if type(error) is TypeError and _is_miscalled(call.function, args, kwargs, error):
+                    error = _miscalled(kwargs, error)
                 attempt += 1
                 story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
                 failed = await self._after_failure(call, step_id, error, story)
@@ -179,6 +199,10 @@ class Steps(Memo):
             if call.is_simple and tracing.on is None:
                 return await call.function(*args, **kwargs)
             return await self._any_body(call, args, kwargs, body)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            raise _EndedByCancel(error) from error
         finally:
             body.is_over = True
             if body.tasks is not None:
@@ -275,6 +299,38 @@ def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         return payload.glance({"args": args, "kwargs": kwargs} if kwargs else shown, limit=LONGEST_INPUT)
     except PayloadError:
         return None
+
+
+def _is_miscalled(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:
+    """Whether the arguments do not fit the function, and it is certain that no line of it has run: it is written in
+    Python, cannot be called with them, and nothing but our own code is in the traceback."""
+    target = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    target = target.__func__ if isinstance(target, types.MethodType) else target
+    if isinstance(target, type):
+        return False  # who knows what making one of it has done
+    if not isinstance(target if inspect.isroutine(target) else type(target).__call__, types.FunctionType):
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not all(str(frame.f_globals.get("__name__")).startswith(f"{__package__}.") for frame in frames):
+        return False
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+    except TypeError:
+        return True
+    except ValueError:
+        pass  # it has no signature
+    return False
+
+
+def _miscalled(kwargs: dict[str, Any], error: TypeError) -> InvalidWorkflow:
+    told = f"the arguments do not fit: {error}"
+    if chosen := [name for name in kwargs if name in _OPTIONS and f"'{name}'" in str(error)]:
+        told += f"; {chosen[0]} is an option: write swf.step({chosen[0]}=…), or step.options({chosen[0]}=…)"
+    mistake = InvalidWorkflow(told)
+    mistake.__cause__ = error
+    return mistake
 
 
 def _too_late(call: Call) -> StepTimeout:
