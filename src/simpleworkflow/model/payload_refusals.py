@@ -32,6 +32,14 @@ class Lost(Refused):
         """What to do; None where an annotation that names the type is all it takes."""
 
 
+def dropped(key: object, kind: type | None) -> Lost:
+    """A key of a dict that its annotation does not name; `kind` is the class that it is read as."""
+    name = "its annotation" if kind is None else type_name(kind)
+    lost = Lost(f"{name} does not name this key, so it would be dropped", remedy="name it there, or leave it out")
+    lost.inside(step(str(key)))
+    return lost
+
+
 class Endless(Exception):
     """The walk has already seen more bytes than the limit allows."""
 

@@ -39,6 +39,9 @@ def encode(value: object, *, limit: int = MAX_BYTES, what: str = "payload") -> s
 class Judge(Protocol):
     """Knows as what a value will be read."""
 
+    plain: Callable[[Any], None] | None
+    """Looks at plain JSON, where that may come back as something else."""
+
     def look(self, value: object) -> None:
         """At a value that is not plain JSON; Lost when a part of it would come back as something else."""
 
@@ -50,8 +53,10 @@ def written(walk: Walk, value: object, what: str, judge: Judge | None = None) ->
     """What `walk` makes of a value."""
     try:
         data = _ENCODER.encode(walk.any(value, 1))
-        if walk.met and judge is not None:
+        if judge is not None and walk.met:
             judge.look(value)
+        elif judge is not None and judge.plain is not None:
+            judge.plain(value)
     except Lost as lost:
         remedy = lost.remedy if lost.remedy is not None or judge is None else judge.advise(value)
         raise PayloadError(f"{what} would not come back as it is: at {lost.path()}: {lost.reason}; {remedy}") from None
