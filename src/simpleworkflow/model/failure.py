@@ -39,6 +39,7 @@ DATA_LIMIT = 65_536
 MOST_MEMBERS = 10
 MEMBER_CAUSE_DEPTH = 2
 MEMBER_DATA_LIMIT = 8_192
+MEMBER_TRACEBACK_LIMIT = 4_000
 MOST_BASES = 16
 
 MISTAKES = (
@@ -152,7 +153,8 @@ def _as_dict(error: BaseException, depth: int, *, is_member: bool = False) -> di
         members = islice(_members(error), MOST_MEMBERS)
         described["members"] = [_as_dict(one, MEMBER_CAUSE_DEPTH, is_member=True) for one in members]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if (known := _on_record(error)) is not None:
+    most = (MEMBER_TRACEBACK_LIMIT if is_member else TRACEBACK_LIMIT) if depth > 0 else 0
+    if (known := _on_record(error, most)) is not None:
         described["cause"] = known
     elif cause is not None and depth > 0:
         described["cause"] = _as_dict(cause, depth - 1, is_member=is_member)
@@ -191,10 +193,10 @@ def _data(error: BaseException, limit: int) -> dict[str, Any]:
         return {"data_error": one_line(problem)}
 
 
-def _on_record(error: BaseException) -> Any:
+def _on_record(error: BaseException, most: int) -> Any:
     """What an error of ours stands for: the original is nowhere at hand, on no execution, but it is on record."""
     try:
-        story = brief(error.error) if isinstance(error, Recorded) else None
+        story = brief(error.error, traceback=most) if isinstance(error, Recorded) else None
         return payload.decode(payload.encode(story, what="error")) if story else None
     except Exception:
         return None  # somebody made it by hand
@@ -203,15 +205,46 @@ def _on_record(error: BaseException) -> Any:
 _KEPT = ("type", "module", "bases", "message", "data", "while_handling")
 
 
-def brief(error: Any, depth: int = CAUSE_DEPTH) -> dict[str, Any] | None:
-    """An error on record as others keep it: what it was and what it said; the traceback stays where it happened."""
+def brief(error: Any, depth: int = CAUSE_DEPTH, *, traceback: int = 0) -> dict[str, Any] | None:
+    """An error on record as others keep it: what it was and what it said, and so many characters of each traceback."""
     if not isinstance(error, dict):
         return None
     kept = {key: error[key] for key in _KEPT if key in error}
-    members, cause = error.get("members"), brief(error.get("cause"), depth - 1) if depth > 0 else None
+    if traceback and isinstance(lines := error.get("traceback"), str):
+        kept["traceback"] = lines[-traceback:]
+    members, cause = (
+        error.get("members"),
+        brief(error.get("cause"), depth - 1, traceback=traceback) if depth > 0 else None,
+    )
     if isinstance(members, list) and depth > 0:
-        kept["members"] = [brief(one, depth - 1) for one in members[:MOST_MEMBERS]]
+        kept["members"] = [brief(one, depth - 1, traceback=traceback) for one in members[:MOST_MEMBERS]]
     return kept if cause is None else {**kept, "cause": cause}
+
+
+def traces(story: Any, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
+    """The tracebacks of an error on record, first what led to others; one line where there is none, as of a child."""
+    if not isinstance(story, dict) or depth <= 0:
+        return
+    members = story.get("members")
+    for one in members if isinstance(members, list) else []:  # their own are in the traceback of the group
+        yield from traces(one.get("cause") if isinstance(one, dict) else None, depth - 1)
+    yield from traces(story.get("cause"), depth - 1)
+    lines = story.get("traceback")
+    if isinstance(lines, str) and lines:
+        yield lines.rstrip("\n")
+    elif story.get("type"):
+        yield f"{story['type']}: {story.get('message')}"
+
+
+def traces_of(error: BaseException | None, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
+    """The same of what an exception stands for, its causes and its members too; not their own, which Python prints."""
+    if error is None or depth <= 0:
+        return
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from traces_of(one, depth - 1)
+    yield from traces_of(error.__cause__ or (None if error.__suppress_context__ else error.__context__), depth - 1)
+    if isinstance(error, Recorded):
+        yield from traces(getattr(error, "error", None))
 
 
 def _text(error: BaseException) -> str:
