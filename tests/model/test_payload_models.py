@@ -397,3 +397,20 @@ def test_a_key_that_a_class_of_pydantic_would_drop_is_refused(as_type: Any, valu
     with pytest.raises(PayloadError, match="would be dropped") as caught:
         payload.keeper(as_type).write(value, limit=1000, what="output")
     assert f"at {path}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "as_type", "value", "place"),
+    [
+        ("output", Base | Left, Sub(), "the return"),
+        ("input", Base | Left, Sub(), "the parameter"),
+        ("output", list[Base | Left], [Sub()], "the field"),
+        ("output", Shelf, Shelf(item=Sub()), "the field"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_place_whose_annotation_is_to_be_changed(
+    role: Any, as_type: Any, value: Any, place: str
+) -> None:
+    with pytest.raises(PayloadError, match=rf"annotate {place} as test_payload_models\.Sub, or as a union that has it"):
+        payload.keeper(as_type, role).write(value, limit=1000, what="value")

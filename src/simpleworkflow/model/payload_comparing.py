@@ -95,10 +95,10 @@ def _chosen(kind: type, other: type) -> Lost:
 def _other_type(kind: type, other: type, *, is_base: bool) -> Lost:
     if hasattr(kind, "get_secret_value"):
         return _secret(kind)
-    remedy = f"annotate the field as {type_name(kind)}"
+    annotate = type_name(kind)
     if is_base:
-        remedy += ", or as a union that has it: its annotation names a base class"
-    return Lost(f"a {type_name(kind)} would come back as {type_name(other)}", remedy=remedy)
+        annotate += ", or as a union that has it: its annotation names a base class"
+    return Lost(f"a {type_name(kind)} would come back as {type_name(other)}", annotate=annotate)
 
 
 def _alike(kind: type, given: Any, back: Any, hints: Hints) -> None:

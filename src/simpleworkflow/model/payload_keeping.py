@@ -46,6 +46,7 @@ class Keeper:
     def __init__(self, as_type: Any, role: Role) -> None:
         self._as_type = as_type
         self._role = role
+        self.place = "the return" if role == "output" else "the parameter"
         self._is_untyped = is_untyped(as_type)
         self._check: Check | None = None
         self._is_ready = self._is_untyped
