@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -351,3 +352,29 @@ def test_a_runs_command_called_wrongly_exits_with_2(arguments: list[str], senten
     done = command("runs", *arguments)
     assert done.returncode == 2
     assert sentence in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_the_traceback_of_a_step_comes_before_that_of_the_run_that_it_failed(
+    app: swf.App, url: str, is_grouped: bool
+) -> None:
+    async def charge() -> None:
+        raise ValueError("no such card")
+
+    @app.workflow("test.broken.v1", retry=swf.Retry(max_attempts=1))
+    async def broken(ctx: swf.Context) -> None:
+        once = swf.step(retry=swf.Retry(max_attempts=1))(charge)
+        if not is_grouped:
+            await ctx.step(once)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ctx.step(once))
+
+    with app.sync.worker():
+        run = app.sync.trigger(broken)
+        with pytest.raises(swf.RunFailed):
+            run.result("20s")
+    shown = command("runs", "show", run.id, "--full", url=url).stdout
+    fields, _, error = shown.partition("\ntraceback\n")
+    assert error.index('raise ValueError("no such card")') < error.index("The exception above led to this one:")
+    assert error.index("The exception above led to this one:") < error.index("StepFailed: step charge failed")
+    assert "Traceback" not in fields

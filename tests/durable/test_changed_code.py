@@ -385,6 +385,7 @@ async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code
         async with app.worker():
             run = await until_held(app, handle.id)
             assert "its payload does not fit t.input.v1" in str(run.hold_reason)
+            assert "Deploy code that fits it, then resume it" in str(run.hold_reason)
             assert run.attempt == 0
     await handle.resume()
     with app.served_by(made(lenient)):
@@ -392,7 +393,7 @@ async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code
             assert await handle.result("10s") == 12
     with app.served_by(made(strict, on_misfit="fail")):
         async with app.worker():
-            with pytest.raises(swf.RunFailed, match="does not fit"):
+            with pytest.raises(swf.RunFailed, match=r"does not fit .* Deploy code that fits it, then retry it"):
                 await app.run("t.input.v1", {"cents": "12"}, timeout="10s")
 
 
@@ -444,8 +445,10 @@ async def test_a_record_of_another_kind_holds_the_run_or_fails_it(shop: Shop, po
                     (await until_held(shop.app, handle.id)).hold_reason
                 )
             else:
-                with pytest.raises(swf.RunFailed, match="NonDeterminismError"):
+                with pytest.raises(swf.RunFailed, match="NonDeterminismError") as caught:
                     await handle.result("10s")
+                told = caught.value.error["message"]
+                assert told.endswith(f"Deploy code that fits it; then: simpleworkflow runs retry {handle.id}")
 
 
 def test_a_policy_of_another_word_is_refused(app: swf.App) -> None:

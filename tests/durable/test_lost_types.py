@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
 import pydantic
@@ -214,3 +214,49 @@ async def test_a_class_that_is_run_as_a_step_gives_back_one_of_its_own(
     async with app.worker():
         await app.run(made, timeout="10s")
     assert executions == [value, value]
+
+
+class NotFound(pydantic.BaseModel):
+    reason: str = "none"
+
+
+async def look_up(name: str) -> NotFound | dict[str, int]:
+    return {"stock": 3}
+
+
+async def test_a_dict_is_never_read_as_a_model_that_stands_in_a_union_with_it(app: swf.App) -> None:
+    @app.workflow("t.look_up.v1", retry=RETRIED)
+    async def by_step(ctx: swf.Context) -> str:
+        return repr(await ctx.step(swf.step(retry=RETRIED)(look_up), "bolts"))
+
+    @app.workflow("t.found.v1", retry=RETRIED)
+    async def by_result(ctx: swf.Context) -> NotFound | dict[str, int]:
+        return {"stock": 3}
+
+    @app.workflow("t.find.v1")
+    async def by_input(ctx: swf.Context, found: NotFound | dict[str, int]) -> str:
+        return repr(found)
+
+    async with app.worker():
+        for handler in (by_step, by_result):
+            with pytest.raises(swf.RunFailed, match=r"at \$: a dict would come back as .*NotFound"):
+                await app.run(handler, timeout="15s")
+    with pytest.raises(swf.PayloadError, match=r"at \$: a dict would come back as .*NotFound"):
+        await app.trigger(by_input, {"stock": 3})
+    assert [run async for run in app.runs(type="t.find.v1")] == []
+
+
+async def test_keys_that_an_annotation_does_not_name_are_read_from_others_and_refused_from_us(app: swf.App) -> None:
+    @app.workflow("t.order.v1")
+    async def handler(ctx: swf.Context, order: Narrow) -> int:
+        return order["id"]
+
+    with pytest.raises(swf.PayloadError, match=r"payload of t\.order\.v1 .* at \$\.extra: .* would be dropped"):
+        await app.trigger(handler, {"id": 1, "extra": 2})
+    handle = await app.trigger("t.order.v1", {"id": 1, "extra": 2})
+    async with app.worker():
+        assert await handle.result(timeout="15s") == 1
+
+
+class Narrow(TypedDict):
+    id: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -193,3 +194,24 @@ async def test_non_retryable_errors_of_a_step_are_still_known_by_their_class(app
     async with app.worker():
         await app.run(handler, timeout="15s")
     assert tries == [1]
+
+
+async def test_a_step_that_failed_in_a_task_group_is_known_to_whoever_waits_for_the_run(app: swf.App) -> None:
+    @app.workflow("t.group.v1", retry=ONCE)
+    async def child(ctx: swf.Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ctx.step(charge))
+
+    @app.workflow("t.parent.v1", retry=ONCE)
+    async def parent(ctx: swf.Context) -> list[Any]:
+        try:
+            await ctx.run(child)
+        except swf.RunFailed as error:
+            return [error.is_a(Declined), error.data]
+        return []
+
+    async with app.worker():
+        assert await app.run(parent, timeout="15s") == [True, {"code": 51}]
+        with pytest.raises(swf.RunFailed) as caught:
+            await app.run(child, timeout="15s")
+    assert (caught.value.is_a(Declined), caught.value.data) == (True, {"code": 51})

@@ -150,3 +150,87 @@ def test_an_error_made_by_hand_is_recorded_whatever_it_holds() -> None:
     described = payload.decode(failure.describe(StepFailed("by hand", error={"type": object()}))[0])
     assert described["message"] == "by hand"
     assert "cause" not in described
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def from_a_cause(error: BaseException, cause: BaseException) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def while_handling(error: BaseException, other: BaseException) -> BaseException:
+    try:
+        try:
+            raise other
+        except BaseException:
+            raise error  # noqa: B904 (on purpose)
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize("kind", [Declined, Exception, BaseException, "Declined", OutOfStock, ExceptionGroup], ids=str)
+def test_a_group_is_known_by_its_members_too(kind: Any) -> None:
+    error = recorded(ExceptionGroup("two", [ExceptionGroup("one", [OutOfStock("bolts"), recorded(Declined(5))])]))
+    assert error.is_a(kind)
+    assert not error.is_a(ValueError)
+    assert error.data == {"code": 5}
+
+
+def test_a_group_in_a_child_is_known_to_its_parents() -> None:
+    child = swf.RunFailed(error=failure.brief(recorded(ExceptionGroup("one", [Declined(5)])).error))
+    parent = recorded(child)
+    assert (parent.is_a(Declined), parent.data) == (True, {"code": 5})
+
+
+@pytest.mark.parametrize("wrapper", [swf.PermanentError("no"), swf.RetryAfter("1s")], ids=repr)
+def test_our_wrappers_are_known_by_what_they_were_raised_from(wrapper: Exception) -> None:
+    error = recorded(from_a_cause(wrapper, Declined(5)))
+    assert (error.is_a(Declined), error.is_a(type(wrapper)), error.data) == (True, True, {"code": 5})
+
+
+def test_an_error_is_not_known_by_what_was_merely_at_hand_or_by_the_cause_of_an_error_of_yours() -> None:
+    assert not recorded(while_handling(swf.PermanentError("no"), Declined(5))).is_a(Declined)
+    assert recorded(while_handling(swf.PermanentError("no"), Declined(5))).data is None
+    assert not recorded(from_a_cause(OutOfStock(), Declined(5))).is_a(Declined)
+
+    class Mine(swf.PermanentError):
+        pass
+
+    assert not recorded(from_a_cause(Mine(), Declined(5))).is_a(Declined)
+
+
+def test_every_error_on_record_is_a_base_exception() -> None:
+    assert recorded(Declined(1)).is_a(BaseException)
+    assert recorded(asyncio.CancelledError()).is_a(BaseException)
+    assert not recorded(asyncio.CancelledError()).is_a(Exception)
+    assert not swf.RunCancelled().is_a(BaseException)
+
+
+class Huge(Exception):
+    def __swf_data__(self) -> Any:
+        return "x" * 60_000
+
+
+def test_a_group_of_many_large_errors_is_recorded() -> None:
+    errors: list[Exception] = []
+    for _ in range(300):
+        error: BaseException = Huge("ž" * 3000)
+        for _ in range(8):
+            error = from_a_cause(Huge("ž" * 3000), error)
+        errors.append(ExceptionGroup("g", [error]))  # type: ignore[list-item]
+    group: BaseException = ExceptionGroup("many", errors)
+    for _ in range(8):
+        group = from_a_cause(Huge(), ExceptionGroup("outer", [*errors, group]))  # type: ignore[list-item]
+    assert recorded(group).is_a(Huge)
+
+
+def test_a_class_derived_from_ours_needs_no_docstring() -> None:
+    class Mine(swf.PermanentError):
+        pass
+
+    assert str(Mine()) == str(swf.PermanentError())

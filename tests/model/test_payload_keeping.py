@@ -231,3 +231,93 @@ def test_plain_json_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(keeper, "look", not_again)
     assert keeper.write({"a": [1, "x", None]}, limit=100, what="output") == '{"a":[1,"x",null]}'
+
+
+class Loose(TypedDict, total=False):
+    price: int
+
+
+class Renamed(msgspec.Struct, rename="camel", tag="renamed"):
+    unit_price: Decimal
+
+
+class Other(msgspec.Struct, tag="other"):
+    price: int = 0
+
+
+@dataclasses.dataclass
+class Wide:
+    sku: str
+    price: Decimal
+    discount: Decimal
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "path"),
+    [
+        (Movie, {"price": Decimal(1), "free": 1, "extra": Decimal(2)}, "$.extra"),
+        (Loose, {"typo": 3}, "$.typo"),
+        (Line, {"sku": "x", "price": Decimal(1), "discount": Decimal(2)}, "$.discount"),
+        (Line, {"sku": "x", "price": "1", "discount": "2"}, "$.discount"),
+        (Line | None, {"sku": "x", "discount": 2}, "$.discount"),
+        (list[Line], [{"sku": "x"}, {"sku": "x", "discount": 2}], "$[1].discount"),
+        (dict[str, Loose], {"a": {"typo": 3}}, "$.a.typo"),
+        (tuple[int, Loose], [1, {"typo": 3}], "$[1].typo"),
+        (Box[Line], {"inside": {"sku": "x", "discount": 2}}, "$.inside.discount"),
+        (Node, {"next": {"next": {"nxt": None}}}, "$.next.next.nxt"),
+        (Renamed, {"unitPrice": "1", "unit_price": "1"}, "$.unit_price"),
+        (Renamed | Other, {"type": "other", "unitPrice": 1}, "$.unitPrice"),
+        (Line, Wide("x", Decimal(1), Decimal(2)), "$.discount"),
+        (Line | None, Wide("x", Decimal(1), Decimal(2)), "$.discount"),
+    ],
+    ids=str,
+)
+def test_a_key_that_the_annotation_does_not_name_is_refused_and_not_dropped(
+    as_type: Any, value: Any, path: str
+) -> None:
+    message = refusal(as_type, value)
+    assert f"at {path}: " in message
+    assert "would be dropped" in message
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value"),
+    [
+        (Loose, {}),
+        (Renamed, {"unitPrice": "1"}),
+        (Renamed | Other, {"type": "renamed", "unitPrice": "1"}),
+        (Renamed | None, {"type": "renamed", "unitPrice": "1"}),
+        (Line | None, {"sku": "x"}),
+        (dict[str, Decimal], {"any": Decimal(1)}),
+    ],
+    ids=str,
+)
+def test_a_key_that_the_annotation_names_is_kept(as_type: Any, value: Any) -> None:
+    payload.decode(write(as_type, value), as_type)
+
+
+def test_what_another_program_stored_may_have_more_keys_than_the_annotation_names() -> None:
+    assert payload.decode('{"sku":"x","more":1}', Line) == Line("x")
+
+
+@pytest.mark.parametrize("as_type", [dict, dict[str, Any], dict[Any, int], dict[str, Any] | None], ids=str)
+@pytest.mark.parametrize("value", [Line("x"), Item(Decimal(1))], ids=repr)
+def test_an_object_where_the_annotation_names_a_dict_of_anything_is_refused_with_the_line_to_write(
+    as_type: Any, value: Any
+) -> None:
+    message = refusal(as_type, value)
+    kind = type(value).__name__
+    assert f"{kind} would come back as dict, since no annotation names its type; annotate `-> {kind}`" in message
+
+
+@pytest.mark.parametrize("as_type", [str, list[int], dict[str, int], dict[str, list[Decimal]], Decimal | int], ids=str)
+def test_plain_json_is_looked_at_once_where_the_annotation_names_no_keys(
+    as_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = payload.keeper(as_type)
+
+    def not_again(value: object) -> None:
+        raise AssertionError("a second look at plain JSON")
+
+    monkeypatch.setattr(keeper, "look", not_again)
+    assert keeper.write(["x"], limit=100, what="output") == '["x"]'

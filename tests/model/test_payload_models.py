@@ -7,7 +7,7 @@ import enum
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import annotated_types
 import msgspec
@@ -15,6 +15,7 @@ import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretBytes, SecretStr, computed_field, field_serializer
 from pydantic.alias_generators import to_camel
+from typing_extensions import TypedDict
 
 from simpleworkflow.model import payload, payload_models
 from simpleworkflow.model.errors import InvalidInput, PayloadError
@@ -290,3 +291,126 @@ def test_an_older_pydantic_that_reads_aliases_alone_is_named_in_the_refusal(monk
         assert decode(encode(Base()), Base) == Base()
     finally:
         payload_models._both_names.cache_clear()
+
+
+class NotFound(BaseModel):
+    reason: str = "none"
+
+
+class Priced(BaseModel):
+    price: Decimal | str = ""
+    found: NotFound | dict[str, int] | None = None
+
+
+class Translated(BaseModel):
+    name: str
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def translate(cls, data: Any) -> Any:
+        return {"name": data["title"]} if isinstance(data, dict) and "title" in data else data
+
+
+class Lookup(TypedDict):
+    found: NotRequired[NotFound | dict[str, int]]
+
+
+MONEY = Annotated[Decimal | str, Field()]
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "path", "words"),
+    [
+        (NotFound | dict[str, int], {"stock": 3}, "$", "a dict would come back as .*NotFound"),
+        (list[NotFound | dict[str, int]], [NotFound(), {"stock": 3}], "$[1]", "a dict would come back as .*NotFound"),
+        (list[NotFound | dict[str, int]], [{"stock": 3}], "$[0]", "a dict would come back as .*NotFound"),
+        (dict[str, tuple[MONEY, int]], {"a": ["1.10", 1]}, "$.a[0]", "a str would come back as .*Decimal"),
+        (MONEY, "1.10", "$", "a str would come back as .*Decimal"),
+        (MONEY | None, "1.10", "$", "a str would come back as .*Decimal"),
+        (Priced, {"price": "1.10"}, "$.price", "a str would come back as .*Decimal"),
+        (Priced | None, {"found": {"stock": 3}}, "$.found", "a dict would come back as .*NotFound"),
+        (Priced, Priced.model_construct(price="1.10"), "$.price", "a str would come back as .*Decimal"),
+        (Lookup, {"found": {"stock": 3}}, "$.found", "a dict would come back as .*NotFound"),
+        (list[Decimal] | list[MONEY], ["1.10"], "$[0]", "a str would come back as .*Decimal"),
+    ],
+    ids=str,
+)
+def test_plain_json_that_a_union_names_and_would_read_as_another_of_its_members_is_refused(
+    as_type: Any, value: Any, path: str, words: str
+) -> None:
+    with pytest.raises(PayloadError, match=words) as caught:
+        payload.keeper(as_type).write(value, limit=1000, what="output")
+    assert f"at {path}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "back"),
+    [
+        (NotFound | dict[str, int], NotFound(), NotFound()),
+        (NotFound | None, {"reason": "x"}, NotFound(reason="x")),
+        (NotFound | list[int], {"reason": "x"}, NotFound(reason="x")),
+        (MONEY, "no price", "no price"),
+        (MONEY, Decimal("1.10"), Decimal("1.10")),
+        (Annotated[int, Field(gt=0)] | str, "5", "5"),
+        (list[Camel], [{"userId": 3}, {"user_id": 4}], [Camel(userId=3), Camel(userId=4)]),
+        (Camel | NotFound, {"userId": 3}, Camel(userId=3)),
+        (Validated, {"no": 3}, Validated(no=3)),
+        (Open, {"more": 1, "tags": [1]}, Open(more=1, tags={1})),
+        (Translated, {"title": "x"}, Translated(name="x")),
+        (dict[int, NotFound], {"1": {"reason": "x"}}, {1: NotFound(reason="x")}),
+        (pydantic.RootModel[dict[str, int]], {"a": 1}, pydantic.RootModel[dict[str, int]]({"a": 1})),
+        (Holder, {"amount": {"minor_units": 1}}, Holder(Amount(minor_units=1))),
+    ],
+    ids=str,
+)
+def test_plain_json_for_which_the_annotation_has_one_reading_is_read_so(as_type: Any, value: Any, back: Any) -> None:
+    assert decode(payload.keeper(as_type).write(value, limit=1000, what="output"), as_type) == back
+
+
+@pytest.mark.parametrize("as_type", [Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)] | None], ids=str)
+def test_plain_json_is_looked_at_once_where_only_a_constraint_calls_for_pydantic(
+    as_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = payload.keeper(as_type)
+
+    def not_again(value: object) -> None:
+        raise AssertionError("a second look at plain JSON")
+
+    monkeypatch.setattr(keeper, "look", not_again)
+    assert keeper.write(3, limit=100, what="output") == "3"
+
+
+@pytest.mark.parametrize(
+    ("as_type", "value", "path"),
+    [
+        (NotFound, {"stock": 3}, "$.stock"),
+        (NotFound | None, {"reason": "x", "stock": 3}, "$.stock"),
+        (Camel | NotFound, {"userId": 3, "typo": 1}, "$.typo"),
+        (list[Amount], [{"minor_units": 1, "typo": 2}], "$[0].typo"),
+        (Holder, {"amount": {"minor_units": 1}, "typo": 2}, "$.typo"),
+        (Lookup, {"found": NotFound(), "typo": 2}, "$.typo"),
+        (Lookup, {"typo": 2}, "$.typo"),
+    ],
+    ids=str,
+)
+def test_a_key_that_a_class_of_pydantic_would_drop_is_refused(as_type: Any, value: Any, path: str) -> None:
+    with pytest.raises(PayloadError, match="would be dropped") as caught:
+        payload.keeper(as_type).write(value, limit=1000, what="output")
+    assert f"at {path}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "as_type", "value", "place"),
+    [
+        ("output", Base | Left, Sub(), "the return"),
+        ("input", Base | Left, Sub(), "the parameter"),
+        ("output", list[Base | Left], [Sub()], "the field"),
+        ("output", Shelf, Shelf(item=Sub()), "the field"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_place_whose_annotation_is_to_be_changed(
+    role: Any, as_type: Any, value: Any, place: str
+) -> None:
+    with pytest.raises(PayloadError, match=rf"annotate {place} as test_payload_models\.Sub, or as a union that has it"):
+        payload.keeper(as_type, role).write(value, limit=1000, what="value")

@@ -508,3 +508,94 @@ async def test_loggers_of_the_program_know_the_run_the_step_and_the_attempt(app:
     assert handler.found["in a plain workflow"]["run_id"] == str(second.id)
     assert handler.found["outside"]["run_id"] == "of somebody else"
     assert "workflow_type" not in handler.found["outside"]
+
+
+class Declined(Exception):
+    pass
+
+
+@swf.step(retry=ONCE)
+async def charge() -> None:
+    try:
+        raise OSError("no route to the bank")
+    except OSError as error:
+        raise Declined(SECRET) from error
+
+
+@pytest.mark.parametrize("way", ["at once", "after a replay", "in a task group", "as a cause"])
+async def test_the_line_of_a_run_that_a_step_failed_ends_with_the_tracebacks_of_the_step_first(
+    app: swf.App, lines: pytest.LogCaptureFixture, way: str
+) -> None:
+    heard: list[swf.Failure] = []
+    app.on_error(heard.append)
+
+    @app.workflow("t.pay.v1", retry=ONCE)
+    async def pay(ctx: swf.Context) -> None:
+        if way == "in a task group":
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(ctx.step(charge))
+        try:
+            await ctx.step(charge)
+        except swf.StepFailed as error:
+            if way == "after a replay":
+                await ctx.sleep("1100ms")
+            if way == "as a cause":
+                raise ValueError("not paid") from error
+            raise
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        with pytest.raises(swf.RunFailed):
+            await handle.result("10s")
+    text = shown(told(lines)[-1])
+    parts = [
+        'raise OSError("no route to the bank")',
+        "raise Declined(SECRET) from error",
+        "StepFailed: step charge failed",
+    ]
+    places = [text.index(part, text.index("Traceback")) for part in parts]
+    assert places == sorted(places)
+    assert text.count("The above exception was the direct cause of the following exception:") >= 2
+    assert all(part in heard[-1].traceback for part in parts)
+
+
+@pytest.mark.parametrize("detail", ["message", "type"])
+async def test_recorded_tracebacks_are_logged_only_where_tracebacks_are(
+    url: str, lines: pytest.LogCaptureFixture, detail: LogErrors
+) -> None:
+    app = swf.App(url, settings=swf.Settings(log_errors=detail))
+
+    @app.workflow("t.pay.v1", retry=ONCE)
+    async def pay(ctx: swf.Context) -> None:
+        await ctx.step(charge)
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        with pytest.raises(swf.RunFailed):
+            await handle.result("10s")
+    await app.close()
+    text = shown(told(lines)[-1])
+    assert "Traceback" not in text
+    assert (SECRET in text) == (detail == "message")
+
+
+async def test_the_line_of_a_run_whose_child_failed_says_what_is_on_record_of_the_child(
+    app: swf.App, lines: pytest.LogCaptureFixture
+) -> None:
+    @app.workflow("t.child.v1", retry=ONCE)
+    async def child(ctx: swf.Context) -> None:
+        await ctx.step(charge)
+
+    @app.workflow("t.pay.v1", retry=ONCE)
+    async def pay(ctx: swf.Context) -> None:
+        await ctx.run(child)
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        with pytest.raises(swf.RunFailed):
+            await handle.result("10s")
+    line = next(line for line in told(lines) if "t.pay.v1" in line.getMessage())
+    text = shown(line)
+    assert f"Declined: {SECRET}" in text[text.index("\n") :]
+    assert "RunFailed: child run" in text
+    assert "\n\nThe above exception was the direct cause of the following exception:\n\nTraceback" in text

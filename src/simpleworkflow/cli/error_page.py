@@ -8,28 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..model.failure import traces
+
 DEEPEST = 20
 BETWEEN = "The exception above led to this one:"
 
 
 def as_lines(error: Any) -> tuple[Any, list[str]]:
     """(what is left to show as JSON, the lines of the tracebacks)."""
-    if not isinstance(error, dict):
-        return error, []
-    chain: list[str] = []
-    rest = _without(error, chain, DEEPEST)
+    rest = _without(error, DEEPEST)
     lines: list[str] = []
-    for text in reversed(chain):
+    if rest == error:
+        return error, lines  # there is none
+    for text in traces(error):
         lines += ["", BETWEEN, ""] if lines else []
-        lines += text.rstrip("\n").split("\n")
+        lines += text.split("\n")
     return rest, lines
 
 
-def _without(error: dict[str, Any], chain: list[str], depth: int) -> dict[str, Any]:
-    """The same without the tracebacks, which go into the chain, the last one first."""
-    rest = dict(error)
-    if isinstance(rest.get("traceback"), str) and rest["traceback"]:
-        chain.append(rest.pop("traceback"))
-    if isinstance(rest.get("cause"), dict) and depth > 0:
-        rest["cause"] = _without(rest["cause"], chain, depth - 1)
+def _without(error: Any, depth: int) -> Any:
+    """The same without the tracebacks."""
+    if not isinstance(error, dict) or depth <= 0:
+        return error
+    rest = {key: value for key, value in error.items() if key != "traceback" or not isinstance(value, str)}
+    if "cause" in rest:
+        rest["cause"] = _without(rest["cause"], depth - 1)
+    if isinstance(members := rest.get("members"), list):
+        rest["members"] = [_without(one, depth - 1) for one in members]
     return rest

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-_PASSING_ON = frozenset({"StepFailed", "RunFailed"})
+_PASSING_ON = frozenset({"StepFailed", "RunFailed", "PermanentError", "RetryAfter"})
 _DEEPEST = 5
 
 
@@ -43,7 +43,12 @@ class SimpleWorkflowError(Exception):
     """Something in simpleworkflow went wrong."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        super().__init__(message or _first_line_about(type(self)))
+
+
+def _first_line_about(kind: type) -> str:
+    """Of its docstring, or of what it is derived from: a class of the user's need not have one."""
+    return next(text for one in kind.__mro__ if (text := (one.__doc__ or "").strip().partition("\n")[0]))
 
 
 class InvalidName(SimpleWorkflowError, ValueError):
@@ -148,33 +153,37 @@ class Recorded(SimpleWorkflowError):
         """Whether the recorded error was of this class, or of one that is derived from it; of any of several.
 
         The original is not here, on no execution: it may have been raised long ago and elsewhere. Classes are known by
-        module and qualified name, base classes included; text means either, or the plain name. An error that a child
-        run only passed on (its own StepFailed) is known by what it passed on as well.
+        module and qualified name, base classes included; text means either, or the plain name. An exception group is
+        known by its members as well; an error that a child run only passed on (its own StepFailed), and a
+        PermanentError or RetryAfter that was raised from another error, by that one.
         """
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        stories = list(self._stories())
+        stories = list(_stories(self.error, _DEEPEST))
         return any(_is_named(one, story) for one in kinds for story in stories)
-
-    def _stories(self) -> Iterator[dict[str, Any]]:
-        """The recorded error, and behind errors that only pass on another one, that one."""
-        story: Any = self.error
-        for _ in range(_DEEPEST):
-            if not isinstance(story, dict):
-                return
-            yield story
-            if not _passes_on(story):
-                return
-            story = story.get("cause")
 
     @property
     def data(self) -> Any:
         """What the exception had to say in JSON, by its method `__swf_data__`; None if it had nothing."""
-        return next((story["data"] for story in self._stories() if story.get("data") is not None), None)
+        return next((story["data"] for story in _stories(self.error, _DEEPEST) if story.get("data") is not None), None)
+
+
+def _stories(story: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """A recorded error, the members of a group, and behind errors that only pass on another one, that one."""
+    if not isinstance(story, dict) or depth <= 0:
+        return
+    yield story
+    members = story.get("members")
+    for member in members if isinstance(members, list) else []:
+        yield from _stories(member, depth - 1)
+    if _passes_on(story):
+        yield from _stories(story.get("cause"), depth - 1)
 
 
 def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
     own, module, bases = str(story.get("type") or ""), story.get("module"), story.get("bases")
     names = [f"{module}.{own}" if module else own, *(bases if isinstance(bases, list) else ())]
+    if kind is BaseException:
+        return bool(own)
     if isinstance(kind, str):
         return any(name == kind or str(name).endswith(f".{kind}") for name in names)
     if not isinstance(kind, type):
@@ -183,8 +192,9 @@ def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
 
 
 def _passes_on(story: dict[str, Any]) -> bool:
-    """Our own errors that say what another one did."""
-    return story.get("module") == __name__ and story.get("type") in _PASSING_ON
+    """Our own errors that say what another one did, on purpose."""
+    is_ours = story.get("module") == __name__ and story.get("type") in _PASSING_ON
+    return is_ours and not story.get("while_handling")
 
 
 class RunEnded(Recorded):

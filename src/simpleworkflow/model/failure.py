@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from . import moves, payload
@@ -35,6 +36,10 @@ TRACEBACK_LIMIT = 16_000
 HOLD_REASON_LIMIT = 1_000
 CAUSE_DEPTH = 5
 DATA_LIMIT = 65_536
+MOST_MEMBERS = 10
+MEMBER_CAUSE_DEPTH = 2
+MEMBER_DATA_LIMIT = 8_192
+MEMBER_TRACEBACK_LIMIT = 4_000
 MOST_BASES = 16
 
 MISTAKES = (
@@ -52,14 +57,18 @@ MISTAKES = (
 
 def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, ...] = ()) -> tuple[str, str]:
     """(error as JSON text, one line for people)."""
-    described = _as_dict(error, CAUSE_DEPTH)
+    told: dict[str, Any] = {}
     if permanent:
-        described["permanent"] = True
+        told["permanent"] = True
     if isinstance(error, Misfit) and error.new is not None:
-        described["new"] = error.new
+        told["new"] = error.new
     if steps := dict.fromkeys((*failed_steps(error), *also)):
-        described["steps"] = list(steps)
-    return payload.encode(described, what="error"), one_line(error)
+        told["steps"] = list(steps)
+    try:
+        text = payload.encode(_as_dict(error, CAUSE_DEPTH) | told, what="error")
+    except PayloadError:  # too much in its causes and members together
+        text = payload.encode(_as_dict(error, 0) | told, what="error")
+    return text, one_line(error)
 
 
 def steps_of(error_json: str | None) -> list[str]:
@@ -127,23 +136,39 @@ def failure(kind: str, message: str) -> tuple[str, str]:
     return payload.encode({"type": kind, "message": message}, what="error"), message
 
 
-def _as_dict(error: BaseException, depth: int) -> dict[str, Any]:
+def _as_dict(error: BaseException, depth: int, *, is_member: bool = False) -> dict[str, Any]:
+    """`is_member`: of a group, whose traceback has those of its members."""
     described: dict[str, Any] = {
         "type": _clean(type(error).__qualname__, 200),
         "module": _clean(str(type(error).__module__ or ""), 200),
         "bases": _bases(error),
         "message": _clean(_text(error), MESSAGE_LIMIT),
-        "traceback": _clean(_traceback(error), TRACEBACK_LIMIT),
     }
+    if not is_member:
+        described["traceback"] = _clean(_traceback(error), TRACEBACK_LIMIT)
     if isinstance(error, RetryAfter) and isinstance(code := getattr(error, "code", None), str):
         described["code"] = _clean(code, 200)
-    described |= _data(error)
+    described |= _data(error, MEMBER_DATA_LIMIT if is_member else DATA_LIMIT)
+    if isinstance(error, BaseExceptionGroup) and depth > 0 and not is_member:
+        members = islice(_members(error), MOST_MEMBERS)
+        described["members"] = [_as_dict(one, MEMBER_CAUSE_DEPTH, is_member=True) for one in members]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if (known := _on_record(error)) is not None:
+    most = (MEMBER_TRACEBACK_LIMIT if is_member else TRACEBACK_LIMIT) if depth > 0 else 0
+    if (known := _on_record(error, most)) is not None:
         described["cause"] = known
     elif cause is not None and depth > 0:
-        described["cause"] = _as_dict(cause, depth - 1)
+        described["cause"] = _as_dict(cause, depth - 1, is_member=is_member)
+        if error.__cause__ is None:
+            described["while_handling"] = True
     return described
+
+
+def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from _members(one)
+        else:
+            yield one
 
 
 def _bases(error: BaseException) -> list[str]:
@@ -155,35 +180,71 @@ def _bases(error: BaseException) -> list[str]:
         return []
 
 
-def _data(error: BaseException) -> dict[str, Any]:
+def _data(error: BaseException, limit: int) -> dict[str, Any]:
     """What the exception itself wants to be remembered, as JSON; its failure to say so is on record, too."""
     try:
         tell = getattr(type(error), "__swf_data__", None)
         if tell is None:
             return {}
-        return {"data": payload.decode(payload.encode(tell(error), limit=DATA_LIMIT, what="__swf_data__"))}
+        return {"data": payload.decode(payload.encode(tell(error), limit=limit, what="__swf_data__"))}
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
         return {"data_error": one_line(problem)}
 
 
-def _on_record(error: BaseException) -> Any:
+def _on_record(error: BaseException, most: int) -> Any:
     """What an error of ours stands for: the original is nowhere at hand, on no execution, but it is on record."""
     try:
-        story = brief(error.error) if isinstance(error, Recorded) else None
+        story = brief(error.error, traceback=most) if isinstance(error, Recorded) else None
         return payload.decode(payload.encode(story, what="error")) if story else None
     except Exception:
         return None  # somebody made it by hand
 
 
-def brief(error: Any, depth: int = CAUSE_DEPTH) -> dict[str, Any] | None:
-    """An error on record as others keep it: what it was and what it said; the traceback stays where it happened."""
+_KEPT = ("type", "module", "bases", "message", "data", "while_handling")
+
+
+def brief(error: Any, depth: int = CAUSE_DEPTH, *, traceback: int = 0) -> dict[str, Any] | None:
+    """An error on record as others keep it: what it was and what it said, and so many characters of each traceback."""
     if not isinstance(error, dict):
         return None
-    kept = {key: error[key] for key in ("type", "module", "bases", "message", "data") if key in error}
-    cause = brief(error.get("cause"), depth - 1) if depth > 0 else None
+    kept = {key: error[key] for key in _KEPT if key in error}
+    if traceback and isinstance(lines := error.get("traceback"), str):
+        kept["traceback"] = lines[-traceback:]
+    members, cause = (
+        error.get("members"),
+        brief(error.get("cause"), depth - 1, traceback=traceback) if depth > 0 else None,
+    )
+    if isinstance(members, list) and depth > 0:
+        kept["members"] = [brief(one, depth - 1, traceback=traceback) for one in members[:MOST_MEMBERS]]
     return kept if cause is None else {**kept, "cause": cause}
+
+
+def traces(story: Any, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
+    """The tracebacks of an error on record, first what led to others; one line where there is none, as of a child."""
+    if not isinstance(story, dict) or depth <= 0:
+        return
+    members = story.get("members")
+    for one in members if isinstance(members, list) else []:  # their own are in the traceback of the group
+        yield from traces(one.get("cause") if isinstance(one, dict) else None, depth - 1)
+    yield from traces(story.get("cause"), depth - 1)
+    lines = story.get("traceback")
+    if isinstance(lines, str) and lines:
+        yield lines.rstrip("\n")
+    elif story.get("type"):
+        yield f"{story['type']}: {story.get('message')}"
+
+
+def traces_of(error: BaseException | None, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
+    """The same of what an exception stands for, its causes and its members too; not their own, which Python prints."""
+    if error is None or depth <= 0:
+        return
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from traces_of(one, depth - 1)
+    yield from traces_of(error.__cause__ or (None if error.__suppress_context__ else error.__context__), depth - 1)
+    if isinstance(error, Recorded):
+        yield from traces(getattr(error, "error", None))
 
 
 def _text(error: BaseException) -> str:

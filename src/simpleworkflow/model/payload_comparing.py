@@ -1,8 +1,9 @@
 """Whether a value that was read back is the value that was written: same types, same contents.
 
 Used where reading runs other people's code (pydantic), so that the text alone cannot say what will come of it. Plain
-JSON that became something else is no loss: the annotation asked for it. Opaque objects are compared by their own `==`
-if their class has one. Values are never shown: they may be secrets.
+JSON that became something else is no loss where the annotation asked for it; it is one where a union names what was
+given as well, and where a key was dropped. Opaque objects are compared by their own `==` if their class has one. Values
+are never shown: they may be secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from .payload_refusals import Lost, Refused, step, type_name
+from .payload_hints import Hints, claims, fields_by_key, of_entry, of_field, of_item
+from .payload_refusals import Lost, Refused, dropped, step, type_name
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _JSON = _SCALARS | {list, dict}
@@ -22,62 +24,112 @@ _ARRAYS = (list, tuple)
 _IDENTITY: Any = object.__eq__
 
 
-def compare(given: Any, back: Any, *, is_abstract: bool = False) -> None:
+def compare(given: Any, back: Any, hints: Hints = (), *, is_abstract: bool = False) -> None:
     """Lost, with the path, when `back` is not what `given` was. `is_abstract`: any kind of sequence or set will do."""
     kind, other = type(given), type(back)
     if isinstance(given, _ARRAYS) and isinstance(back, _ARRAYS):
-        _items(given, back, is_abstract)
+        _items(given, back, hints, is_abstract)
         if kind is other or is_abstract or kind is list:
             return
     elif kind is other:
-        _alike(kind, given, back)
+        _alike(kind, given, back, hints)
         return
     elif kind in _SCALARS and other in _SCALARS:
         if _is_equal(given, back):  # 1 and 1.0
             return
     elif kind in _JSON:
-        return  # the annotation made something of it
+        made(given, back, hints)
+        return
     elif (isinstance(given, other) or is_abstract) and own_fields(kind) is None and _is_equal(given, back):
         return  # a subclass of str, in a field that is a str
     raise _other_type(kind, other, is_base=isinstance(given, other))
 
 
+def made(given: Any, back: Any, hints: Hints = ()) -> None:
+    """Lost, with the path, when plain JSON became what the annotation does not ask for, or lost a key."""
+    kind, other = type(given), type(back)
+    if kind not in _JSON:
+        return  # the annotation names its type
+    if kind is not other and claims(hints, given) and not (kind in _SCALARS and _is_equal(given, back)):
+        raise _chosen(kind, other)
+    if kind is list and isinstance(back, _ARRAYS) and len(given) == len(back):
+        for index, (one, became) in enumerate(zip(given, back, strict=True)):
+            _made_inside(f"[{index}]", one, became, of_item(hints, index, len(given)))
+    elif kind is dict:
+        _made_of_dict(given, back, hints)
+
+
+def _made_of_dict(given: dict[Any, Any], back: Any, hints: Hints) -> None:
+    if isinstance(back, dict):
+        if len(back) < len(given):  # a TypedDict; keys may have become numbers or dates
+            raise dropped(next(key for key in given if key not in back), None)
+        for key in given.keys() & back.keys():
+            _made_inside(step(str(key)), given[key], back[key], of_entry(hints, key))
+        return
+    kind: Any = type(back)
+    infos = own_fields(kind)
+    names = None if infos is None else fields_by_key(kind, infos)
+    if infos is None or names is None or set(infos) == {"root"}:
+        return
+    for key, item in given.items():
+        name = names.get(key)
+        if name is None:
+            raise dropped(key, kind)
+        if name and hasattr(back, name):
+            _made_inside(step(key), item, getattr(back, name), of_field(kind, name, infos[name]))
+
+
+def _made_inside(place: str, given: Any, back: Any, hints: Hints) -> None:
+    try:
+        made(given, back, hints)
+    except Refused as refused:
+        raise refused.inside(place)  # noqa: B904
+
+
+def _chosen(kind: type, other: type) -> Lost:
+    name = type_name(kind)
+    remedy = "let the members of the union differ in what JSON shows, for example by a field with a Literal"
+    return Lost(f"a {name} would come back as {type_name(other)}, though its annotation names {name}", remedy=remedy)
+
+
 def _other_type(kind: type, other: type, *, is_base: bool) -> Lost:
     if hasattr(kind, "get_secret_value"):
         return _secret(kind)
-    remedy = f"annotate the field as {type_name(kind)}"
+    annotate = type_name(kind)
     if is_base:
-        remedy += ", or as a union that has it: its annotation names a base class"
-    return Lost(f"a {type_name(kind)} would come back as {type_name(other)}", remedy=remedy)
+        annotate += ", or as a union that has it: its annotation names a base class"
+    return Lost(f"a {type_name(kind)} would come back as {type_name(other)}", annotate=annotate)
 
 
-def _alike(kind: type, given: Any, back: Any) -> None:
+def _alike(kind: type, given: Any, back: Any, hints: Hints) -> None:
     names = own_fields(kind)
     if names is not None:
         _fields(kind, names, given, back)
     elif isinstance(given, dict):
-        _entries(given, back)
+        _entries(given, back, hints)
     elif not _is_equal(given, back):
         raise _secret(kind) if hasattr(kind, "get_secret_value") else _changed(kind)
 
 
-def _items(given: Any, back: Any, is_abstract: bool) -> None:
+def _items(given: Any, back: Any, hints: Hints, is_abstract: bool) -> None:
     if len(given) != len(back):
         raise Lost(f"{len(given)} items would come back as {len(back)}", remedy="make its serializers keep all of them")
     for index, (one, other) in enumerate(zip(given, back, strict=True)):
         try:
-            compare(one, other, is_abstract=is_abstract)
+            compare(one, other, of_item(hints, index, len(given)), is_abstract=is_abstract)
         except Refused as refused:
             raise refused.inside(f"[{index}]")  # noqa: B904
 
 
-def _entries(given: dict[Any, Any], back: dict[Any, Any]) -> None:
+def _entries(given: dict[Any, Any], back: dict[Any, Any], hints: Hints = ()) -> None:
     for key, item in given.items():
+        if key not in back and type(key) is str and len(back) < len(given):
+            raise dropped(key, None)
         try:
             if key not in back:
                 kind = type_name(type(key))
                 raise Lost(f"the key, of type {kind}, would not come back", remedy="use strings as keys")
-            compare(item, back[key])
+            compare(item, back[key], of_entry(hints, key))
         except Refused as refused:
             raise refused.inside(step(str(key)))  # noqa: B904
 
@@ -88,7 +140,8 @@ def _fields(kind: Any, names: Mapping[str, Any], given: Any, back: Any) -> None:
         if was is became:
             continue
         try:
-            compare(was, became, is_abstract=_is_abstract(getattr(info, "annotation", None)))
+            hints = of_field(kind, name, info)
+            compare(was, became, hints, is_abstract=_is_abstract(getattr(info, "annotation", None)))
         except Refused as refused:
             told = excluded() if getattr(info, "exclude", None) else refused
             is_root = name == "root" and len(names) == 1 and hasattr(kind, "model_dump")

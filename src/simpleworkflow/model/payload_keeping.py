@@ -7,23 +7,26 @@ The annotation decides what is read, so it decides what may be written:
 - Where it names none (no annotation, `Any`, `object`, the inside of a bare `dict`), only what JSON itself has may be
   there: str, int, float, bool, None, list, dict with keys of str.
 - An instance of a subclass in the place of its base class would lose what makes it one, so it is refused.
+- Where it names fields, other keys would be dropped when it is read, so they are refused.
 
 Plain JSON is not looked at twice: the walk that writes a value knows whether it met anything else, and only then are
-the parts of the value compared with the annotation.
+the parts of the value compared with the annotation. But it is where the annotation names fields, or has a union that
+pydantic resolves by what fits best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, get_origin, is_typeddict
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, get_origin
 
 import msgspec
 from msgspec import inspect
 
-from .payload_comparing import compare
-from .payload_models import Adapter, is_pydantic
+from .payload_comparing import compare, made, own_fields
+from .payload_hints import Hints, is_typed_dict, members
+from .payload_models import Adapter, has_readings, is_pydantic
 from .payload_reading import Unresolved, decoder_of, is_untyped
-from .payload_refusals import Lost, Refused, step, type_name
+from .payload_refusals import Lost, Refused, dropped, step, type_name
 from .payload_writing import Walk, encode, written
 from .type_cache import kept_by_type
 
@@ -43,9 +46,11 @@ class Keeper:
     def __init__(self, as_type: Any, role: Role) -> None:
         self._as_type = as_type
         self._role = role
+        self.place = "the return" if role == "output" else "the parameter"
         self._is_untyped = is_untyped(as_type)
         self._check: Check | None = None
         self._is_ready = self._is_untyped
+        self.plain: Check | None = None
 
     def write(self, value: object, *, limit: int, what: str) -> str:
         """The JSON text of `value`, or PayloadError when it cannot be stored, or would come back as another type."""
@@ -53,12 +58,12 @@ class Keeper:
             return "null"  # what most steps and many runs return
         if self._is_untyped:
             return written(Exact(limit), value, what, self)
+        if not self._is_ready:  # when the first value comes: the annotation may name what is defined later
+            self._check, self.plain = _check_of(self._as_type)
+            self._is_ready = True
         return written(Walk(limit), value, what, self)
 
     def look(self, value: object) -> None:
-        """Only at what is not plain JSON; so the annotation is taken apart when the first such value comes."""
-        if not self._is_ready:
-            self._check, self._is_ready = _check_of(self._as_type), True
         if self._check is not None:
             self._check(value)
 
@@ -110,21 +115,37 @@ class _Glance(Walk):
 # What an annotation lets through
 
 
-def _check_of(as_type: Any) -> Check | None:
-    """None where whatever can be read comes back as what the annotation names."""
-    if isinstance(decoder_of(as_type), Adapter):
-        return _read_back(as_type)
+def _check_of(as_type: Any) -> tuple[Check | None, Check | None]:
+    """For any value, and for plain JSON; None where what can be read comes back as what the annotation names."""
     try:
-        return _check(inspect.type_info(as_type), {})
+        if isinstance(decoder_of(as_type), Adapter):
+            return _read_back(as_type), _read_plain(as_type, members(as_type)) if has_readings(as_type) else None
+        known: dict[int, _Fields] = {}
+        check = _check(inspect.type_info(as_type), known)
     except Exception:
-        return None  # msgspec cannot read it either, and says so
+        return None, None  # it cannot be read either, and the reader says so
+    return check, check if known else None
 
 
 def _read_back(as_type: Any) -> Check:
     """Read by pydantic, whose validators may do anything: what comes back is compared."""
+    hints = members(as_type)
 
     def check(value: Any) -> None:
-        compare(value, decoder_of(as_type).decode(encode(value)))
+        compare(value, decoder_of(as_type).decode(encode(value)), hints)
+
+    return check
+
+
+def _read_plain(as_type: Any, hints: Hints) -> Check:
+    """The same for plain JSON, of which the annotation may make what it names."""
+
+    def check(value: Any) -> None:
+        try:
+            back = decoder_of(as_type).decode(encode(value))
+        except Exception:
+            return  # it does not fit, and the reader says so
+        made(value, back, hints)
 
     return check
 
@@ -144,14 +165,11 @@ def _check(node: inspect.Type, known: dict[int, _Fields]) -> Check | None:
         return _mapping(isinstance(node.key_type, inspect.AnyType), _check(node.value_type, known))
     if isinstance(node, inspect.UnionType):
         return _one_of([(one, _check(one, known)) for one in node.types])
-    if isinstance(node, inspect.CustomType):
-        return _Fields(_class_of(node)) if is_pydantic(node.cls) else None
-    fields = getattr(node, "fields", None)
-    if fields is None:
+    if not (is_pydantic(node.cls) if isinstance(node, inspect.CustomType) else hasattr(node, "fields")):
         return None
     if id(node) not in known:  # a class may mention itself
-        found = known[id(node)] = _Fields(_class_of(node))
-        found.fields = [(one.name, check) for one in fields if (check := _check(one.type, known)) is not None]
+        found = known[id(node)] = _Fields(node)
+        found.take(node, known)
     return known[id(node)]
 
 
@@ -159,26 +177,65 @@ def _class_of(node: Any) -> Any:
     return get_origin(node.cls) or node.cls
 
 
+def _written_names(kind: Any) -> Iterable[str]:
+    return getattr(kind, "__struct_encode_fields__", None) or own_fields(kind) or ()
+
+
 class _Fields:
     """The fields of a class; and the instance must be of that very class, or of an unrelated one that is read as it."""
 
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-        self.is_class = isinstance(kind, type) and not is_typeddict(kind)
-        self.fields: list[tuple[str, Check]] = []
+    def __init__(self, node: Any) -> None:
+        self.kind = _class_of(node)
+        self.is_class = isinstance(self.kind, type) and not is_typed_dict(self.kind)
+        self.tag: tuple[str, Any] | None = None
+        self.keys: frozenset[str] | None = None
+        """None for a model: pydantic knows what it reads."""
+        self.fields: list[tuple[str, str, Check]] = []
+        """Name, JSON name, and what its value must be."""
+
+    def take(self, node: Any, known: dict[int, _Fields]) -> None:
+        if isinstance(node, inspect.CustomType):
+            return
+        own = getattr(self.kind, "__dataclass_fields__", ())  # some of which it may not take
+        self.keys = frozenset((*own, *(one.encode_name for one in node.fields)))
+        if getattr(node, "tag_field", None) is not None:
+            self.tag = (node.tag_field, node.tag)
+            self.keys |= {node.tag_field}
+        checks = ((one, _check(one.type, known)) for one in node.fields)
+        self.fields = [(one.name, one.encode_name, check) for one, check in checks if check is not None]
 
     def __call__(self, value: Any) -> None:
-        kind = type(value)
-        if kind is not self.kind and kind is not dict:
-            self._refuse_subclass(kind)
-        for name, check in self.fields:
-            item = value.get(name, None) if kind is dict else getattr(value, name, None)
+        kind, is_dict = type(value), isinstance(value, dict)
+        if kind is not self.kind:
+            if not is_dict:
+                self._refuse_subclass(kind)
+            self._refuse_other_keys(value)
+        for name, written_as, check in self.fields:
+            item = value.get(written_as) if is_dict else getattr(value, name, None)
             try:
                 check(item)
             except Lost as lost:
                 if lost.remedy is None:
                     lost.remedy = f"let the annotation of {type_name(self.kind)}.{name} name it, or convert it"
                 raise lost.inside(step(name))  # noqa: B904
+
+    def _refuse_other_keys(self, value: Any) -> None:
+        keys = value if isinstance(value, dict) else _written_names(type(value))
+        if self.keys is not None:
+            for key in keys:
+                if isinstance(key, str) and key not in self.keys:
+                    raise dropped(key, self.kind)
+        elif isinstance(value, dict):
+            _read_plain(self.kind, ())(value)
+
+    def is_base(self, value: Any) -> bool:
+        return self.is_class and isinstance(value, self.kind)
+
+    def may_be(self, value: Any) -> bool:
+        """Whether a value, in a union that names this class, may be meant for it."""
+        if isinstance(value, dict):
+            return self.tag is None or value.get(self.tag[0], self.tag[1]) == self.tag[1]
+        return own_fields(type(value)) is not None
 
     def _refuse_subclass(self, kind: type) -> None:
         if not self.is_class or not issubclass(kind, self.kind):
@@ -223,6 +280,8 @@ def _mapping(is_any_key: bool, check: Check | None) -> Check | None:
         return None
 
     def entries(value: Any) -> None:
+        if (is_any_key or check is _exact) and own_fields(type(value)) is not None:
+            _exact(value)
         for key, item in value.items() if isinstance(value, dict) else ():
             if is_any_key and type(key) is not str:
                 Exact(2**62).foreign_key(key)
@@ -244,7 +303,9 @@ def _one_of(members: list[tuple[inspect.Type, Check | None]]) -> Check | None:
     exactly = {check.kind: check for _, check in checks if isinstance(check, _Fields)}
 
     def one_of(value: Any) -> None:
-        found: Check | None = exactly.get(type(value))
+        found: Check | None = exactly.get(type(value)) or next(
+            (one for one in exactly.values() if one.is_base(value)), None
+        )
         if found is None:
             found = next((check for node, check in checks if _may_be(node, check, value)), None)
         if found is not None:
@@ -255,8 +316,10 @@ def _one_of(members: list[tuple[inspect.Type, Check | None]]) -> Check | None:
 
 def _may_be(node: inspect.Type, check: Check, value: Any) -> bool:
     if isinstance(check, _Fields):
-        return isinstance(value, check.kind if check.is_class else dict)
-    return isinstance(value, dict) if isinstance(node, inspect.DictType) else isinstance(value, _ARRAYS)
+        return check.may_be(value)
+    if isinstance(node, inspect.DictType):
+        return isinstance(value, dict) or own_fields(type(value)) is not None
+    return isinstance(value, _ARRAYS)
 
 
 # What to write instead

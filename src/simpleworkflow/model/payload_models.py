@@ -16,11 +16,13 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from .payload_comparing import compare, excluded
+from .payload_hints import Hints, is_choice, is_typed_dict, members
 from .payload_refusals import Lost, Refused, step, type_name
 from .type_cache import kept_by_type
 
@@ -171,6 +173,15 @@ def mentions_binary(as_type: Any) -> bool:
     return any(one in _BINARY for one in _mentioned(as_type) if isinstance(one, type))
 
 
+def has_readings(as_type: Any) -> bool:
+    """Whether plain JSON could lose something here: fields that are named, or a union that names plain JSON too."""
+    return any(is_pydantic(one) or _has_fields(one) or _is_open(members(one)) for one in _mentioned(as_type))
+
+
+def _is_open(hints: Hints) -> bool:
+    return is_choice(hints) and not all(is_pydantic(one) or one is NoneType for one in hints)
+
+
 def _is_misread(one: Any) -> bool:
     if is_pydantic_dataclass(one):
         return True
@@ -206,7 +217,7 @@ def _mentioned(as_type: Any, seen: set[int] | None = None) -> Iterator[Any]:
 def _has_fields(as_type: Any) -> bool:
     return isinstance(as_type, type) and (
         dataclasses.is_dataclass(as_type)
-        or is_typeddict(as_type)
+        or is_typed_dict(as_type)
         or issubclass(as_type, msgspec.Struct)
         or hasattr(as_type, "__attrs_attrs__")
         or (issubclass(as_type, tuple) and hasattr(as_type, "_fields"))

@@ -26,10 +26,20 @@ class Refused(Exception):
 class Lost(Refused):
     """A part that could be stored, and would come back as something else."""
 
-    def __init__(self, reason: str, *, remedy: str | None = None) -> None:
+    def __init__(self, reason: str, *, remedy: str | None = None, annotate: str | None = None) -> None:
         super().__init__(reason)
-        self.remedy = remedy
+        self.remedy = remedy if annotate is None else f"annotate the field as {annotate}"
         """What to do; None where an annotation that names the type is all it takes."""
+        self.annotate = annotate
+        """As what the place is to be annotated: a field, or the return or the parameter when it is the whole value."""
+
+
+def dropped(key: object, kind: type | None) -> Lost:
+    """A key of a dict that its annotation does not name; `kind` is the class that it is read as."""
+    name = "its annotation" if kind is None else type_name(kind)
+    lost = Lost(f"{name} does not name this key, so it would be dropped", remedy="name it there, or leave it out")
+    lost.inside(step(str(key)))
+    return lost
 
 
 class Endless(Exception):

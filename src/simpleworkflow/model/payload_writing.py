@@ -39,6 +39,12 @@ def encode(value: object, *, limit: int = MAX_BYTES, what: str = "payload") -> s
 class Judge(Protocol):
     """Knows as what a value will be read."""
 
+    plain: Callable[[Any], None] | None
+    """Looks at plain JSON, where that may come back as something else."""
+
+    place: str
+    """Where the annotation of a whole value stands."""
+
     def look(self, value: object) -> None:
         """At a value that is not plain JSON; Lost when a part of it would come back as something else."""
 
@@ -50,10 +56,12 @@ def written(walk: Walk, value: object, what: str, judge: Judge | None = None) ->
     """What `walk` makes of a value."""
     try:
         data = _ENCODER.encode(walk.any(value, 1))
-        if walk.met and judge is not None:
+        if judge is not None and walk.met:
             judge.look(value)
+        elif judge is not None and judge.plain is not None:
+            judge.plain(value)
     except Lost as lost:
-        remedy = lost.remedy if lost.remedy is not None or judge is None else judge.advise(value)
+        remedy = _remedy(lost, value, judge)
         raise PayloadError(f"{what} would not come back as it is: at {lost.path()}: {lost.reason}; {remedy}") from None
     except Refused as refused:
         raise PayloadError(f"{what} cannot be stored as JSON: at {refused.path()}: {refused.reason}") from None
@@ -67,6 +75,14 @@ def written(walk: Walk, value: object, what: str, judge: Judge | None = None) ->
     if len(data) > walk.limit:
         raise _too_large(what, f"{len(data)}", walk.limit)
     return data.decode()
+
+
+def _remedy(lost: Lost, value: object, judge: Judge | None) -> str | None:
+    if judge is None:
+        return lost.remedy
+    if lost.annotate is not None and not lost.steps:
+        return f"annotate {judge.place} as {lost.annotate}"
+    return judge.advise(value) if lost.remedy is None else lost.remedy
 
 
 def _too_large(what: str, size: str, limit: int) -> PayloadError:

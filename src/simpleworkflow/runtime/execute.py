@@ -301,7 +301,8 @@ class Execution(Stage):
             self._span = tracing.on.execution(self.lease, worker=self.services.worker, replays=replays)
         try:
             lease, handler = self.lease, self.workflow.handler
-            value = self.workflow.arguments(lease.payload, lease.idempotency_key)
+            again = "resume" if self.holds_misfits else "retry"
+            value = self.workflow.arguments(lease.payload, lease.idempotency_key, again=again)
             assert handler is not None
             if self.workflow.is_async:
                 self.ctx = Context(self)

@@ -23,7 +23,7 @@ from uuid import UUID
 from ..config import LogErrors
 from ..model.duration import human
 from ..model.errors import RunTimedOut
-from ..model.failure import one_line, storable
+from ..model.failure import one_line, storable, traces_of
 from ..model.moves import Ending
 from ..model.records import Lease
 from ..model.states import Status
@@ -34,6 +34,7 @@ log = logging.getLogger("simpleworkflow.execute")
 
 LONGEST = 32_000
 """Characters of a traceback."""
+_LED_TO = "\n\nThe above exception was the direct cause of the following exception:\n\n"
 
 
 class Outcome(StrEnum):
@@ -69,6 +70,11 @@ class Failure:
     """The exception itself, with its traceback."""
     worker: str
     """Who executed it."""
+
+    @property
+    def traceback(self) -> str:
+        """Of `error`, as the log has it: the tracebacks that are on record of a failed step or child come first."""
+        return _traceback(self.error)
 
     @property
     def will_retry(self) -> bool:
@@ -153,7 +159,8 @@ class Failures:
 
 
 def _traceback(error: BaseException) -> str:
-    text = storable("".join(traceback.format_exception(error)).rstrip("\n"))
+    own = "".join(traceback.format_exception(error)).rstrip("\n")
+    text = storable(_LED_TO.join((*traces_of(error), own)))
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n… {len(text) - LONGEST} characters …\n{text[-LONGEST // 2 :]}"
     return mask_text(text)

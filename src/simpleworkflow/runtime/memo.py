@@ -194,7 +194,8 @@ class Memo:
 
     @property
     def _go_on(self) -> str:
-        return f"Deploy code that fits it; then: simpleworkflow runs resume {self._stage.lease.id}"
+        again = "resume" if self._stage.holds_misfits else "retry"
+        return f"Deploy code that fits it; then: simpleworkflow runs {again} {self._stage.lease.id}"
 
     def refuse_renamed(self, call: NewCall) -> None:
         """Before something runs that is not on record: it may be on record under another name."""

@@ -111,8 +111,9 @@ class Workflow(Generic[I, O]):
             self._check_input(text)
         return text
 
-    def arguments(self, text: str, key: str | None = None) -> tuple[Any, ...]:
-        """What the handler is called with, beside its context. `key` is the run's idempotency key."""
+    def arguments(self, text: str, key: str | None = None, *, again: str = "resume") -> tuple[Any, ...]:
+        """What the handler is called with, beside its context. `key` is the run's idempotency key; `again` is what is
+        done with a run of a payload that does not fit, once there is code that does."""
         if not self.takes_input:
             self._refuse_input(text, key or "")
             return ()
@@ -120,7 +121,7 @@ class Workflow(Generic[I, O]):
             return (self._read_input(text),)
         except (InvalidInput, PayloadError) as error:
             raise Misfit(
-                f"its payload does not fit {self.name}: {error}. Deploy code that fits it, then resume it"
+                f"its payload does not fit {self.name}: {error}. Deploy code that fits it, then {again} it"
             ) from error
 
     def _refuse_input(self, text: str, key: str) -> None:
