@@ -110,6 +110,23 @@ def test_a_listing_says_which_signal_a_run_waits_for(app: swf.App, url: str) -> 
     assert "due" not in line
 
 
+def test_the_page_of_a_run_says_which_signals_its_children_wait_for(app: swf.App, url: str) -> None:
+    @app.workflow("shop.approve.v1")
+    async def approve(ctx: swf.Context) -> None:
+        await ctx.wait_for_signal("approved", timeout="7 days")
+
+    @app.workflow("shop.order.v1")
+    async def order(ctx: swf.Context) -> None:
+        await ctx.run(approve)
+
+    handle = app.sync.trigger(order)
+    with app.sync.worker():
+        until(lambda: [one.status for one in app.sync.children(handle.id)] == [swf.Status.PAUSED], "it waits")
+    _, _, children = run("runs", "show", str(handle.id), url=url).stdout.partition("children (1)")
+    assert "  waits for signal approved until 20" in children
+    assert "due" not in children
+
+
 def test_ids_are_cut_where_types_and_notes_would_be_unreadable() -> None:
     columns = (Column("run", enough=13), Column("type", is_flexible=True), Column("note", is_flexible=True, leaves=1))
     rows = [[FIRST, "orders.fulfilment.v1", "waits for signal approved"]]

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..model.payload import decode
 from ..model.records import Run, Signal, Step
-from ..model.states import StepKind
+from ..model.states import Status, StepKind
 from .error_page import as_lines
 from .pieces import place_of, started, step_json
 from .run_rows import print_runs, run_json, took
@@ -51,17 +51,22 @@ class Page:
     steps: list[Step]
     signals: list[Signal]
     children: list[Run]
+    waits: dict[UUID, list[Step]]
+    """What the paused children wait for."""
     is_full: bool
 
 
 def look_at(app: App, run_id: UUID, *, full: bool) -> Page:
     run = app.sync.get(run_id)
+    children = app.sync.children(run_id, limit=MOST_CHILDREN)
+    listed = children if full else children[:MOST_ROWS]
     return Page(
         run,
         str(app.sync.explain(run_id)),
         app.sync.steps(run_id),
         app.sync.signals(run_id),
-        app.sync.children(run_id, limit=MOST_CHILDREN),
+        children,
+        app.sync.waits(child.id for child in listed if child.status is Status.PAUSED),
         full,
     )
 
@@ -161,7 +166,7 @@ def _tables(page: Page, out: Console, now: datetime) -> None:
         count = len(page.children)
         _heading(out, f"children ({f'the first {count}' if count == MOST_CHILDREN else count})")
         first = page.children if page.is_full else page.children[:MOST_ROWS]
-        print_runs(first, out, now, "  ")
+        print_runs(first, out, now, "  ", page.waits)
         _cut_note(out, page.children, first, "more")
 
 
