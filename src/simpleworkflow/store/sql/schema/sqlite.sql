@@ -557,10 +557,32 @@ BEGIN
 END;
 
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
-WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
-  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+
+CREATE TRIGGER signal_limits_kept BEFORE UPDATE OF id, run_id, seq, created_at, consumed_at, consumed_by, name, payload
+ON workflow_signal
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
 END;
 
 CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0

@@ -13,6 +13,18 @@ SET version = CAST(min(max(version, 0), 1152921504606846976) AS INTEGER),
 WHERE max(version, lease_epoch, wakes) >= 2305843009213693952 OR min(version, wakes) < 0
    OR max(attempt, crashes) >= 536870912;
 
+-- Signals that nobody can read would hold up the runs that they were sent to. They get an id of our own; what is no JSON
+-- is quoted.
+UPDATE workflow_signal
+SET id = substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 1, 8) || '-' ||
+         substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 9, 4) || '-7' ||
+         substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
+         substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))
+WHERE NOT (typeof(id) = 'text' AND length(CAST(id AS BLOB)) = 36
+           AND id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'));
+UPDATE workflow_signal SET payload = json_quote(CAST(payload AS TEXT))
+WHERE NOT (typeof(payload) = 'text' AND json_valid(payload));
+
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
 SET data = json_set(CASE WHEN json_valid(data) THEN data ELSE '{}' END, '$.idempotency_key',
@@ -157,10 +169,31 @@ BEGIN
   SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
-WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
-  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+CREATE TRIGGER signal_limits_kept BEFORE UPDATE OF id, run_id, seq, created_at, consumed_at, consumed_by, name, payload
+ON workflow_signal
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
 END;
 
 -- The triggers tell of every move; what others tell of them as well is passed over.
@@ -369,6 +402,7 @@ BEGIN
 END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
+DROP TRIGGER signal_limits_kept;
 DROP TRIGGER signal_limits;
 DROP TRIGGER schedule_limits_kept;
 DROP TRIGGER schedule_limits;

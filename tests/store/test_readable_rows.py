@@ -1,0 +1,68 @@
+"""What nobody could read again is refused on its way in, whichever table it is for.
+
+PostgreSQL has types for most of it; on SQLite, where any column takes any value, triggers look.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from support.ledger import Raw, create, tell
+
+from simpleworkflow.clock import new_id
+from simpleworkflow.store import Ledger, open_ledger
+from simpleworkflow.store.operations import steps
+
+REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation, psycopg.DataError)
+NO_IDS = ["order-4711-approved", "", "0199A6C0-0000-7000-8000-000000000000", "0199a6c0-0000-7000-8000-0000000000000"]
+
+
+def signal(raw: Raw, run_id: UUID, **columns: Any) -> None:
+    values = {"run_id": run_id, "name": "go"} | columns
+    marks = ", ".join("?" * len(values))
+    raw.sql(f"INSERT INTO workflow.workflow_signal ({', '.join(values)}) VALUES ({marks})", *values.values())
+
+
+# Signals
+
+
+@pytest.mark.parametrize("odd", NO_IDS)
+async def test_a_signal_has_the_id_of_a_signal(ledger: Ledger, raw: Raw, odd: str) -> None:
+    (run_id,) = await create(ledger)
+    if not raw.is_sqlite and odd == odd.upper() != "":
+        odd += "x"  # capitals are the same id there
+    with pytest.raises(REFUSED):
+        signal(raw, run_id, id=odd)
+    await tell(ledger, run_id)
+    with pytest.raises(REFUSED):
+        raw.sql("UPDATE workflow.workflow_signal SET id = ?", odd)
+    assert len((await ledger.run(steps.load([run_id])))[run_id].signals) == 1
+
+
+async def test_a_signal_has_a_payload_that_is_json(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    with pytest.raises(REFUSED):
+        signal(raw, run_id, payload="nope")
+    await tell(ledger, run_id)
+    with pytest.raises(REFUSED):
+        raw.sql("UPDATE workflow.workflow_signal SET payload = 'nope'")
+
+
+async def test_a_migration_makes_old_signals_readable(tmp_path: Path) -> None:
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    await ledger.migrate_down(1)
+    run_id = new_id()
+    raw.sql("INSERT INTO workflow_run (id, type) VALUES (?, 't.v1')", run_id)
+    signal(raw, run_id, id="order-4711-approved", payload="1")
+    signal(raw, run_id, payload="nope")
+    await ledger.migrate_up()
+    found = (await ledger.run(steps.load([run_id])))[run_id].signals
+    assert [one.payload_json for one in found] == ["1", '"nope"']
+    raw.close()
+    await ledger.close()
