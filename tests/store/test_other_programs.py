@@ -19,6 +19,7 @@ from support.ledger import (
     Raw,
     claim,
     create,
+    define,
     flush,
     get,
     leased,
@@ -318,13 +319,28 @@ async def test_a_parent_hears_that_its_child_was_deleted(ledger: Ledger, raw: Ra
     assert [lease.id for lease in await claim(ledger, offer("test.parent.v1"))] == [parent.id]
 
 
-async def test_no_run_begins_leased(ledger: Ledger, raw: Raw) -> None:
-    """It would be a lease without an epoch and without an event."""
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_no_run_begins_leased(ledger: Ledger, raw: Raw, epoch: int) -> None:
+    """It would be a lease that no claim has given, and without an event."""
     with pytest.raises(REFUSED):
         raw.sql(
-            "INSERT INTO workflow.workflow_run (type, status, leased_by, lease_until) "
-            f"VALUES ('test.odd.v1', 'leased', 'somebody', {raw.now})"
+            "INSERT INTO workflow.workflow_run (type, status, leased_by, lease_until, lease_epoch) "
+            f"VALUES ('test.odd.v1', 'leased', 'somebody', {raw.now}, {epoch})"
         )
+
+
+async def test_no_run_begins_paused(ledger: Ledger, raw: Raw) -> None:
+    with pytest.raises(REFUSED, match="begins"):
+        raw.sql("INSERT INTO workflow.workflow_run (type, status, run_at) VALUES ('test.odd.v1', 'paused', NULL)")
+
+
+async def test_a_run_may_be_inserted_as_one_that_has_ended(ledger: Ledger, raw: Raw) -> None:
+    """An import: it starts nothing that an end would start."""
+    await define(ledger, "test.odd.v1", dead_letter="test.dead.v1")
+    text = f"INSERT INTO workflow.workflow_run (type, status, finished_at) VALUES ('test.odd.v1', 'failed', {raw.now})"
+    (made,) = raw.sql(f"{text} RETURNING id")
+    assert raw.events(made["id"]) == ["created"]
+    assert raw.rows("type = 'test.dead.v1'") == []
 
 
 # The outbox

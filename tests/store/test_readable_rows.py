@@ -12,13 +12,13 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from support.ledger import Raw, create, tell
+from support.ledger import TYPE, Raw, claim, create, get, offer, tell
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.operations import steps
 
-REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation, psycopg.DataError)
+REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation, psycopg.DataError, psycopg.errors.DatatypeMismatch)
 NO_IDS = ["order-4711-approved", "", "0199A6C0-0000-7000-8000-000000000000", "0199a6c0-0000-7000-8000-0000000000000"]
 
 
@@ -64,5 +64,66 @@ async def test_a_migration_makes_old_signals_readable(tmp_path: Path) -> None:
     await ledger.migrate_up()
     found = (await ledger.run(steps.load([run_id])))[run_id].signals
     assert [one.payload_json for one in found] == ["1", '"nope"']
+    raw.close()
+    await ledger.close()
+
+
+# Runs
+
+
+@pytest.mark.parametrize("odd", [*NO_IDS, b"0199a6c0-0000-7000-8000-000000000000"])
+async def test_a_parent_is_named_by_an_id(ledger: Ledger, raw: Raw, odd: str | bytes) -> None:
+    (run_id,) = await create(ledger)
+    if not raw.is_sqlite and odd == odd.upper() and odd:
+        return  # capitals are the same id there
+    with pytest.raises(REFUSED):
+        raw.sql("INSERT INTO workflow.workflow_run (type, parent_id) VALUES (?, ?)", TYPE, odd)
+    with pytest.raises(REFUSED):
+        raw.put(run_id, parent_id=odd)
+    assert len(await claim(ledger)) == 1
+
+
+TEXTS = ["last_error", "hold_reason", "delete_reason", "idempotency_key", "traceparent", "error", "result", "payload"]
+WHOLE = ["started_at", "held_at", "max_attempts", "priority", "attempt", "wakes", "attempts_unset"]
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [
+        *((column, b"hi") for column in TEXTS),
+        ("id", b"0199a6c0-0000-7000-8000-000000000000"),
+        ("id", "0199a6c0-0000-7000-8000-000000000000\0x"),
+        *((column, odd) for column in ("result", "error", "payload") for odd in ("nope", "")),
+        *((column, odd) for column in WHOLE for odd in (1.5, "abc")),
+    ],
+)
+async def test_a_column_holds_what_everybody_can_read(tmp_path: Path, column: str, odd: Any) -> None:
+    """PostgreSQL has types for that."""
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    (run_id,) = await create(ledger)
+    with pytest.raises(REFUSED):
+        raw.sql(f"INSERT INTO workflow_run (type, {column}) VALUES (?, ?)", TYPE, odd)
+    with pytest.raises(REFUSED):
+        raw.put(run_id, **{column: odd})
+    assert (await get(ledger, run_id)).type == TYPE
+    raw.close()
+    await ledger.close()
+
+
+async def test_a_migration_makes_old_runs_readable(tmp_path: Path) -> None:
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    await ledger.migrate_down(1)
+    columns = "id, type, parent_id, last_error, error, result, hold_reason, idempotency_key, max_attempts"
+    run_id = new_id()
+    text = f"INSERT INTO workflow_run ({columns}) VALUES (?, ?, 'ORDER-4711', ?, 'nope', 'nope', ?, ?, 'abc')"
+    raw.sql(text, run_id, TYPE, b"hi", b"ho", b"key")
+    await ledger.migrate_up()
+    raw.put(run_id, priority=7)
+    found = await get(ledger, run_id)
+    assert (found.parent_id, found.last_error, found.hold_reason, found.idempotency_key) == (None, "hi", "ho", "key")
+    assert (found.result, found.max_attempts) == ("nope", 1)
+    assert len(await claim(ledger, offer(TYPE, 7))) == 1
     raw.close()
     await ledger.close()

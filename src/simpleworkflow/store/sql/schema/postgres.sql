@@ -152,6 +152,7 @@ CREATE INDEX workflow_run_ready ON workflow.workflow_run USING btree (type, prio
 CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes > 0));
 CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.max_attempts IS NULL)) EXECUTE FUNCTION workflow.run_allows_attempts();
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.status = ANY (ARRAY['leased'::text, 'paused'::text]))) EXECUTE FUNCTION workflow.run_begins_pending();
 CREATE TRIGGER run_counted_late BEFORE UPDATE OF attempt ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.attempt <> 0))) EXECUTE FUNCTION workflow.run_reported_late();
 CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.wakes >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912)))) EXECUTE FUNCTION workflow.run_counts_too_far();
 CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN (((GREATEST(new.version, new.lease_epoch, new.wakes) >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912))) EXECUTE FUNCTION workflow.run_counts_too_far();
@@ -338,6 +339,15 @@ BEGIN
   NEW.max_attempts := 3;
   NEW.attempts_unset := true;
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.run_begins_pending()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'no run begins %', NEW.status
+    USING ERRCODE = 'check_violation', HINT = 'Insert it pending, or as one that has ended.';
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.run_counts_too_far()

@@ -328,6 +328,12 @@ BEGIN
   SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
 END;
 
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
+WHEN NEW.status IN ('leased', 'paused')
+BEGIN
+  SELECT RAISE(ABORT, 'no run begins leased or paused: insert it pending, or as one that has ended');
+END;
+
 CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
 WHEN NEW.version = OLD.version AND OLD.finished_at IS NULL
      AND (NEW.status = 'cancelled' OR (NEW.deleted_at IS NOT NULL AND OLD.deleted_at IS NULL))
@@ -453,9 +459,21 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND (NEW.status <> 'leased' OR NEW.lease_epoch > 0))
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, and nothing begins leased');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
@@ -470,9 +488,21 @@ WHEN NEW.version = OLD.version
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run

@@ -81,6 +81,14 @@ CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EAC
   WHEN (greatest(NEW.version, NEW.lease_epoch, NEW.wakes) >= 2305843009213693952
         OR greatest(NEW.attempt, NEW.crashes) >= 536870912)
   EXECUTE FUNCTION workflow.run_counts_too_far();
+-- It would be a lease, or a wait, without an event; the lease without an epoch of its own, too.
+CREATE FUNCTION workflow.run_begins_pending() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'no run begins %', NEW.status
+    USING ERRCODE = 'check_violation', HINT = 'Insert it pending, or as one that has ended.';
+END $$;
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.status IN ('leased', 'paused')) EXECUTE FUNCTION workflow.run_begins_pending();
 CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.version = OLD.version
         AND (NEW.wakes >= 2305843009213693952 OR greatest(NEW.attempt, NEW.crashes) >= 536870912))
@@ -505,6 +513,8 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   ADD CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by));
 
+DROP TRIGGER run_begins_pending ON workflow.workflow_run;
+DROP FUNCTION workflow.run_begins_pending();
 DROP TRIGGER run_counted_too_far ON workflow.workflow_run;
 DROP TRIGGER run_counts_too_far ON workflow.workflow_run;
 DROP FUNCTION workflow.run_counts_too_far();

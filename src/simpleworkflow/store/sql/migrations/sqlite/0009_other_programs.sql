@@ -13,6 +13,24 @@ SET version = CAST(min(max(version, 0), 1152921504606846976) AS INTEGER),
 WHERE max(version, lease_epoch, wakes) >= 2305843009213693952 OR min(version, wakes) < 0
    OR max(attempt, crashes) >= 536870912;
 
+-- So would what nobody can read: a parent that is no run is none, a BLOB becomes text, and what is no JSON is quoted.
+UPDATE workflow_run SET parent_id = NULL
+WHERE NOT (typeof(parent_id) = 'text' AND length(CAST(parent_id AS BLOB)) = 36
+           AND parent_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'));
+UPDATE workflow_run
+SET last_error = CAST(last_error AS TEXT), error = CAST(error AS TEXT), result = CAST(result AS TEXT),
+    leased_by = CAST(leased_by AS TEXT), hold_reason = CAST(hold_reason AS TEXT),
+    delete_reason = CAST(delete_reason AS TEXT), idempotency_key = CAST(idempotency_key AS TEXT),
+    traceparent = CAST(traceparent AS TEXT)
+WHERE 'blob' IN (typeof(last_error), typeof(error), typeof(result), typeof(leased_by), typeof(hold_reason),
+                 typeof(delete_reason), typeof(idempotency_key), typeof(traceparent));
+UPDATE workflow_run
+SET result = CASE WHEN json_valid(coalesce(result, 'null')) THEN result ELSE json_quote(result) END,
+    error = CASE WHEN json_valid(coalesce(error, 'null')) THEN error ELSE json_object('message', error) END
+WHERE NOT (json_valid(coalesce(result, 'null')) AND json_valid(coalesce(error, 'null')));
+UPDATE workflow_run SET max_attempts = max(CAST(max_attempts AS INTEGER), 1)
+WHERE typeof(max_attempts) NOT IN ('integer', 'null');
+
 -- Signals that nobody can read would hold up the runs that they were sent to. They get an id of our own; what is no JSON
 -- is quoted.
 UPDATE workflow_signal
@@ -126,9 +144,21 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND (NEW.status <> 'leased' OR NEW.lease_epoch > 0))
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, and nothing begins leased');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
 WHEN NEW.version = OLD.version
@@ -142,9 +172,27 @@ WHEN NEW.version = OLD.version
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
+END;
+-- It would be a lease, or a wait, without an event; the lease without an epoch of its own, too.
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
+WHEN NEW.status IN ('leased', 'paused')
+BEGIN
+  SELECT RAISE(ABORT, 'no run begins leased or paused: insert it pending, or as one that has ended');
 END;
 CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
 WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
@@ -406,6 +454,7 @@ DROP TRIGGER signal_limits_kept;
 DROP TRIGGER signal_limits;
 DROP TRIGGER schedule_limits_kept;
 DROP TRIGGER schedule_limits;
+DROP TRIGGER run_begins_pending;
 DROP TRIGGER run_limits_kept;
 DROP TRIGGER run_limits;
 DROP TRIGGER run_updated_by_sql;
