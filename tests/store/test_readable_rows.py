@@ -16,7 +16,7 @@ from support.ledger import TYPE, Raw, claim, create, get, offer, tell
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import events, steps
 
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation, psycopg.DataError, psycopg.errors.DatatypeMismatch)
 NO_IDS = ["order-4711-approved", "", "0199A6C0-0000-7000-8000-000000000000", "0199a6c0-0000-7000-8000-0000000000000"]
@@ -125,5 +125,42 @@ async def test_a_migration_makes_old_runs_readable(tmp_path: Path) -> None:
     assert (found.parent_id, found.last_error, found.hold_reason, found.idempotency_key) == (None, "hi", "ho", "key")
     assert (found.result, found.max_attempts) == ("nope", 1)
     assert len(await claim(ledger, offer(TYPE, 7))) == 1
+    raw.close()
+    await ledger.close()
+
+
+# Events
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [("data", "not json"), ("data", b"1"), ("workflow_id", "ORDER-4711"), ("created_at", 10**18), ("created_at", 1.5)],
+)
+async def test_a_line_of_the_trail_is_one_that_everybody_can_read(tmp_path: Path, column: str, odd: Any) -> None:
+    """PostgreSQL has types for that."""
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    (run_id,) = await create(ledger)
+    line = {"workflow_id": run_id, "event_type": "started", "lease_epoch": 1} | {column: odd}
+    text = f"INSERT INTO workflow_event ({', '.join(line)}) VALUES ({', '.join('?' * len(line))})"
+    with pytest.raises(REFUSED):
+        raw.sql(text, *line.values())
+    with pytest.raises(REFUSED):
+        raw.sql(f"UPDATE workflow_event SET {column} = ?", odd)
+    assert [one.type for one in await ledger.run(events.of_run(run_id))] == ["created"]
+    raw.close()
+    await ledger.close()
+
+
+async def test_a_migration_makes_old_lines_of_the_trail_readable(tmp_path: Path) -> None:
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    (run_id,) = await create(ledger)
+    await ledger.migrate_down(1)
+    for owner in (run_id, "ORDER-4711"):
+        raw.sql("INSERT INTO workflow_event (workflow_id, event_type, data) VALUES (?, 'started', 'nope')", owner)
+    await ledger.migrate_up()
+    assert [one.data for one in await ledger.run(events.of_run(run_id))] == [None, {"text": "nope"}]
+    assert len(raw.sql("SELECT * FROM workflow_event")) == 2
     raw.close()
     await ledger.close()

@@ -72,7 +72,7 @@ CREATE TABLE workflow.workflow_event (
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow.workflow_event REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.event_to_outbox();
-CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND (pg_trigger_depth() = 0))) EXECUTE FUNCTION workflow.event_told_already();
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (pg_trigger_depth() = 0)))) EXECUTE FUNCTION workflow.event_told_already();
 
 CREATE TABLE workflow.workflow_pruning (
   policy text COLLATE "C" NOT NULL,
@@ -160,6 +160,7 @@ CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.last_error IS NOT NULL))) EXECUTE FUNCTION workflow.run_reported_late();
 CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
+CREATE TRIGGER run_given_attempts BEFORE UPDATE OF max_attempts ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND new.attempts_unset AND (new.max_attempts IS NOT NULL))) EXECUTE FUNCTION workflow.run_given_attempts();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version <> (old.version + 1))) EXECUTE FUNCTION workflow.run_moved_by_sql();
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 
@@ -427,6 +428,15 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.run_given_attempts()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  NEW.attempts_unset := false;
+  RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -447,19 +457,25 @@ BEGIN
     RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
+  IF NEW.id <> OLD.id THEN
+    RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
+    RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its key may belong to another run by now; insert a new one.';
+  END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
   END IF;
   NEW.version := OLD.version + 1;
-  IF NEW.updated_at = OLD.updated_at THEN
-    NEW.updated_at := now();
+  IF NEW.updated_at IN (OLD.updated_at, now()) THEN
+    NEW.updated_at := greatest(OLD.updated_at, now());  -- a transaction that began earlier has an earlier now()
   END IF;
   IF NEW.max_attempts IS NULL THEN
     NEW.max_attempts := 3;
     NEW.attempts_unset := true;
-  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
-    NEW.attempts_unset := false;
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
@@ -476,11 +492,19 @@ BEGIN
     END IF;
   END IF;
 
+  IF is_ours AND NEW.status = 'leased' AND NOT takes_over
+     AND (NEW.lease_until > OLD.lease_until
+          OR (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+             IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text)) THEN
+    -- A heartbeat that comes late would bring a lease that has ended back to life, under its old epoch.
+    RAISE EXCEPTION 'run % is leased to %, which alone may prolong its lease and report of it', OLD.id, OLD.leased_by
+      USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
+  END IF;
   IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
     obstacle := CASE
       WHEN NEW.held_at IS NOT NULL THEN 'is held'
       WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
-      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN NEW.start_by <= now() AND OLD.started_at IS NULL THEN 'is past its start_by'
       WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
         THEN 'is of a disabled type' END;
     IF obstacle IS NOT NULL THEN

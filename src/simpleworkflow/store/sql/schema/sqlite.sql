@@ -269,6 +269,26 @@ CREATE INDEX workflow_signal_run ON workflow_signal (run_id, seq);
 
 CREATE INDEX workflow_signal_unread ON workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 
+CREATE TRIGGER event_limits BEFORE INSERT ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+
+CREATE TRIGGER event_limits_kept BEFORE UPDATE ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow_event
 WHEN EXISTS (SELECT 1 FROM outbox_rule u WHERE u.event_type = NEW.event_type)
 BEGIN
@@ -372,6 +392,12 @@ BEGIN
                ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
 END;
 
+CREATE TRIGGER run_deleted_stays BEFORE UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL
+BEGIN
+  SELECT RAISE(ABORT, 'the run was deleted and stays so: its key may belong to another run by now; insert a new one');
+END;
+
 CREATE TRIGGER run_ended_cancels_children AFTER UPDATE ON workflow_run
 WHEN OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL AND NEW.status <> 'succeeded'
 BEGIN
@@ -435,10 +461,31 @@ BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
 END;
 
+CREATE TRIGGER run_given_attempts AFTER UPDATE OF max_attempts ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET attempts_unset = 0, version = version + 1 WHERE id = NEW.id;
+END;
+
 CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_id_stays BEFORE UPDATE OF id ON workflow_run
+WHEN NEW.id <> OLD.id
+BEGIN
+  SELECT RAISE(ABORT, 'the id of a run is not to be changed: its trail, its steps and its children are found by it');
+END;
+
+CREATE TRIGGER run_lease_stays BEFORE UPDATE OF lease_until, attempt, crashes, last_error, result, error ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.status = 'leased' AND NEW.status = 'leased'
+     AND (NEW.lease_until > OLD.lease_until OR NEW.attempt <> OLD.attempt OR NEW.crashes <> OLD.crashes
+          OR NEW.last_error IS NOT OLD.last_error OR NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error)
+     AND EXISTS (SELECT 1 FROM workflow_worker w WHERE w.id = OLD.leased_by)
+BEGIN
+  SELECT RAISE(ABORT, 'the run is leased to a worker, which alone may prolong its lease and report of it');
 END;
 
 CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
@@ -544,8 +591,7 @@ BEGIN
   UPDATE workflow_run
   SET version = version + 1,
       updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
-                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
-      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+                        ELSE max(CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, updated_at) END
   WHERE id = NEW.id;
 END;
 

@@ -145,19 +145,25 @@ BEGIN
     RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
+  IF NEW.id <> OLD.id THEN
+    RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
+    RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its key may belong to another run by now; insert a new one.';
+  END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
   END IF;
   NEW.version := OLD.version + 1;
-  IF NEW.updated_at = OLD.updated_at THEN
-    NEW.updated_at := now();
+  IF NEW.updated_at IN (OLD.updated_at, now()) THEN
+    NEW.updated_at := greatest(OLD.updated_at, now());  -- a transaction that began earlier has an earlier now()
   END IF;
   IF NEW.max_attempts IS NULL THEN
     NEW.max_attempts := 3;
     NEW.attempts_unset := true;
-  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
-    NEW.attempts_unset := false;
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
@@ -174,11 +180,19 @@ BEGIN
     END IF;
   END IF;
 
+  IF is_ours AND NEW.status = 'leased' AND NOT takes_over
+     AND (NEW.lease_until > OLD.lease_until
+          OR (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+             IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text)) THEN
+    -- A heartbeat that comes late would bring a lease that has ended back to life, under its old epoch.
+    RAISE EXCEPTION 'run % is leased to %, which alone may prolong its lease and report of it', OLD.id, OLD.leased_by
+      USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
+  END IF;
   IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
     obstacle := CASE
       WHEN NEW.held_at IS NOT NULL THEN 'is held'
       WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
-      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN NEW.start_by <= now() AND OLD.started_at IS NULL THEN 'is past its start_by'
       WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
         THEN 'is of a disabled type' END;
     IF obstacle IS NOT NULL THEN
@@ -248,6 +262,16 @@ END $$;
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.version <> OLD.version + 1) EXECUTE FUNCTION workflow.run_moved_by_sql();
 
+-- Who names the number means it, also when it is the one that stands there for want of another.
+CREATE FUNCTION workflow.run_given_attempts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.attempts_unset := false;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_given_attempts BEFORE UPDATE OF max_attempts ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL)
+  EXECUTE FUNCTION workflow.run_given_attempts();
+
 -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well, maybe
 -- the very ones that stand there: UPDATE OF asks what the statement names. Their names let them go before the one above.
 CREATE FUNCTION workflow.run_reported_late() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -264,13 +288,15 @@ CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_
         AND NEW.last_error IS NOT NULL)
   EXECUTE FUNCTION workflow.run_reported_late();
 
--- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over.
+-- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over, from
+-- triggers of others too. Of ours, only `created` has no epoch.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
-  WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat') AND pg_trigger_depth() = 0)
+  WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
+        AND (NEW.event_type <> 'created' OR pg_trigger_depth() = 0))
   EXECUTE FUNCTION workflow.event_told_already();
 
 -- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
@@ -434,6 +460,8 @@ DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
+DROP TRIGGER run_given_attempts ON workflow.workflow_run;
+DROP FUNCTION workflow.run_given_attempts();
 DROP TRIGGER run_failed_late ON workflow.workflow_run;
 DROP TRIGGER run_counted_late ON workflow.workflow_run;
 DROP FUNCTION workflow.run_reported_late();

@@ -43,6 +43,9 @@ WHERE NOT (typeof(id) = 'text' AND length(CAST(id AS BLOB)) = 36
 UPDATE workflow_signal SET payload = json_quote(CAST(payload AS TEXT))
 WHERE NOT (typeof(payload) = 'text' AND json_valid(payload));
 
+UPDATE workflow_event SET data = json_object('text', CAST(data AS TEXT))
+WHERE data IS NOT NULL AND NOT (typeof(data) = 'text' AND json_valid(data));
+
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
 SET data = json_set(CASE WHEN json_valid(data) THEN data ELSE '{}' END, '$.idempotency_key',
@@ -116,6 +119,24 @@ WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
 BEGIN
   SELECT RAISE(ABORT, 'the run has ended already and keeps its outcome: its result, its errors and what it counted');
 END;
+CREATE TRIGGER run_id_stays BEFORE UPDATE OF id ON workflow_run
+WHEN NEW.id <> OLD.id
+BEGIN
+  SELECT RAISE(ABORT, 'the id of a run is not to be changed: its trail, its steps and its children are found by it');
+END;
+CREATE TRIGGER run_deleted_stays BEFORE UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL
+BEGIN
+  SELECT RAISE(ABORT, 'the run was deleted and stays so: its key may belong to another run by now; insert a new one');
+END;
+CREATE TRIGGER run_lease_stays BEFORE UPDATE OF lease_until, attempt, crashes, last_error, result, error ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.status = 'leased' AND NEW.status = 'leased'
+     AND (NEW.lease_until > OLD.lease_until OR NEW.attempt <> OLD.attempt OR NEW.crashes <> OLD.crashes
+          OR NEW.last_error IS NOT OLD.last_error OR NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error)
+     AND EXISTS (SELECT 1 FROM workflow_worker w WHERE w.id = OLD.leased_by)
+BEGIN
+  SELECT RAISE(ABORT, 'the run is leased to a worker, which alone may prolong its lease and report of it');
+END;
 CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
 WHEN NEW.version = OLD.version AND NEW.status = OLD.status
      AND (NEW.leased_by IS NOT OLD.leased_by OR NEW.lease_epoch <> OLD.lease_epoch)
@@ -128,9 +149,15 @@ BEGIN
   UPDATE workflow_run
   SET version = version + 1,
       updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
-                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
-      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+                        ELSE max(CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, updated_at) END
   WHERE id = NEW.id;
+END;
+
+-- Who names the number means it, also when it is the one that stands there for want of another.
+CREATE TRIGGER run_given_attempts AFTER UPDATE OF max_attempts ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET attempts_unset = 0, version = version + 1 WHERE id = NEW.id;
 END;
 
 CREATE TRIGGER run_limits BEFORE INSERT ON workflow_run
@@ -242,6 +269,25 @@ WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9
   AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
 BEGIN
   SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+
+CREATE TRIGGER event_limits BEFORE INSERT ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+CREATE TRIGGER event_limits_kept BEFORE UPDATE ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
 END;
 
 -- The triggers tell of every move; what others tell of them as well is passed over.
@@ -450,6 +496,8 @@ BEGIN
 END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
+DROP TRIGGER event_limits_kept;
+DROP TRIGGER event_limits;
 DROP TRIGGER signal_limits_kept;
 DROP TRIGGER signal_limits;
 DROP TRIGGER schedule_limits_kept;
@@ -457,6 +505,10 @@ DROP TRIGGER schedule_limits;
 DROP TRIGGER run_begins_pending;
 DROP TRIGGER run_limits_kept;
 DROP TRIGGER run_limits;
+DROP TRIGGER run_given_attempts;
+DROP TRIGGER run_lease_stays;
+DROP TRIGGER run_deleted_stays;
+DROP TRIGGER run_id_stays;
 DROP TRIGGER run_updated_by_sql;
 DROP TRIGGER run_leased_by_sql;
 DROP TRIGGER run_outcome_stays;
