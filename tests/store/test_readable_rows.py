@@ -6,6 +6,7 @@ PostgreSQL has types for most of it; on SQLite, where any column takes any value
 from __future__ import annotations
 
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -162,5 +163,27 @@ async def test_a_migration_makes_old_lines_of_the_trail_readable(tmp_path: Path)
     await ledger.migrate_up()
     assert [one.data for one in await ledger.run(events.of_run(run_id))] == [None, {"text": "nope"}]
     assert len(raw.sql("SELECT * FROM workflow_event")) == 2
+    raw.close()
+    await ledger.close()
+
+
+# Schedules
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [("last_run_id", "ORDER-4711"), ("extra_run_id", "ORDER-4711"), ("trouble", b"hi"), ("fired", 1.5), ("cron", b"x")],
+)
+async def test_a_schedule_is_one_that_everybody_can_read(tmp_path: Path, column: str, odd: Any) -> None:
+    """PostgreSQL has types for that."""
+    ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
+    await ledger.migrate_up()
+    row = {"name": "s", "type": "t.v1", "cron": "* * * * *"}
+    for values, refused in ((row | {column: odd}, True), (row, False)):
+        text = f"INSERT INTO workflow_schedule ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
+        with pytest.raises(REFUSED) if refused else nullcontext():
+            raw.sql(text, *values.values())
+    with pytest.raises(REFUSED):
+        raw.sql(f"UPDATE workflow_schedule SET {column} = ?", odd)
     raw.close()
     await ledger.close()

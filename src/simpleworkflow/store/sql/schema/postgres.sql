@@ -43,6 +43,8 @@ CREATE TABLE workflow.outbox_lane (
   owner text,
   lease_until timestamp with time zone,
   epoch bigint NOT NULL DEFAULT 0,
+  CONSTRAINT outbox_lane_counts CHECK (((epoch >= 0) AND (epoch < '4611686018427387904'::bigint))) NOT VALID,
+  CONSTRAINT outbox_lane_instants CHECK (((lease_until < to_timestamp(('253402300800'::bigint)::double precision)) AND (lease_until >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT outbox_lane_leased CHECK (((owner IS NULL) = (lease_until IS NULL))),
   CONSTRAINT outbox_lane_pkey PRIMARY KEY (lane)
 ) WITH (fillfactor=50);
@@ -53,6 +55,7 @@ CREATE TABLE workflow.outbox_rule (
   high text COLLATE "C" NOT NULL,
   created_at timestamp with time zone NOT NULL DEFAULT now(),
   CONSTRAINT outbox_rule_event CHECK ((event_type = ANY (ARRAY['created'::text, 'leased'::text, 'started'::text, 'heartbeat'::text, 'step_retried'::text, 'retried'::text, 'released'::text, 'paused'::text, 'woken'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text, 'held'::text, 'resumed'::text, 'deleted'::text]))),
+  CONSTRAINT outbox_rule_instants CHECK (((created_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (created_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT outbox_rule_pkey PRIMARY KEY (event_type, low, high),
   CONSTRAINT outbox_rule_span CHECK ((low < high))
 );
@@ -95,6 +98,7 @@ CREATE TABLE workflow.workflow_registry (
   dead_letter text,
   on_exhausted text,
   updated_at timestamp with time zone NOT NULL DEFAULT now(),
+  CONSTRAINT workflow_registry_instants CHECK (((updated_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (updated_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_registry_pkey PRIMARY KEY (workflow_name)
 );
 
@@ -236,6 +240,7 @@ CREATE TABLE workflow.workflow_step (
   error json,
   CONSTRAINT workflow_step_completed CHECK (((status = ANY (ARRAY['waiting'::text, 'retrying'::text])) = (completed_at IS NULL))),
   CONSTRAINT workflow_step_id CHECK (((length(step_id) >= 1) AND (length(step_id) <= 1000))),
+  CONSTRAINT workflow_step_instants CHECK (((GREATEST(started_at, completed_at, due_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(started_at, completed_at, due_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_step_kind CHECK ((kind = ANY (ARRAY['step'::text, 'sleep'::text, 'signal'::text, 'child'::text, 'result'::text, 'emit'::text, 'publish'::text, 'race'::text, 'value'::text]))),
   CONSTRAINT workflow_step_pkey PRIMARY KEY (run_id, step_id),
   CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text, 'superseded'::text])))
@@ -251,6 +256,7 @@ CREATE TABLE workflow.workflow_worker (
   seen_at timestamp with time zone NOT NULL DEFAULT now(),
   stopped_at timestamp with time zone,
   load json,
+  CONSTRAINT workflow_worker_instants CHECK (((GREATEST(started_at, seen_at, stopped_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(started_at, seen_at, stopped_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_worker_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 

@@ -325,6 +325,22 @@ BEGIN
   SELECT RAISE(IGNORE);
 END;
 
+CREATE TRIGGER lane_limits BEFORE INSERT ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+CREATE TRIGGER lane_limits_kept BEFORE UPDATE OF lease_until, epoch ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON outbox_event
 WHEN NEW.sequence IS NULL
 BEGIN
@@ -346,6 +362,34 @@ WHEN NEW.sequence IS NOT NULL AND NOT (
       || substr(NEW.aggregate_id, 24, 1) = '----')
 BEGIN
   SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+
+CREATE TRIGGER registry_limits BEFORE INSERT ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER registry_limits_kept BEFORE UPDATE OF updated_at ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER rule_limits BEFORE INSERT ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER rule_limits_kept BEFORE UPDATE OF created_at ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
 END;
 
 CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
@@ -615,9 +659,18 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 
 CREATE TRIGGER schedule_limits_kept BEFORE UPDATE ON workflow_schedule
@@ -627,9 +680,18 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
@@ -673,6 +735,40 @@ BEGIN
   UPDATE workflow_sequence SET n = CASE WHEN last = (SELECT max(e.id) FROM workflow_event e) THEN n + 1 ELSE 1 END,
     last = (SELECT max(e.id) FROM workflow_event e);
   UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER step_limits BEFORE INSERT ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER step_limits_kept BEFORE UPDATE OF started_at, completed_at, due_at ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER worker_limits BEFORE INSERT ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER worker_limits_kept BEFORE UPDATE OF started_at, seen_at, stopped_at ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
 END;
 
 CREATE VIEW workflow_event_readable AS

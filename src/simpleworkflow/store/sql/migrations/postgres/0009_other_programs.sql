@@ -103,6 +103,30 @@ WHERE greatest(created_at, updated_at, next_at, paused_at, last_slot_at, last_fi
       last_skipped_at) >= to_timestamp(253402300800)
    OR least(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
       last_skipped_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_step
+SET started_at = workflow.in_calendar(started_at), completed_at = workflow.in_calendar(completed_at),
+    due_at = workflow.in_calendar(due_at)
+WHERE greatest(started_at, completed_at, due_at) >= to_timestamp(253402300800)
+   OR least(started_at, completed_at, due_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_worker
+SET started_at = workflow.in_calendar(started_at), seen_at = workflow.in_calendar(seen_at),
+    stopped_at = workflow.in_calendar(stopped_at)
+WHERE greatest(started_at, seen_at, stopped_at) >= to_timestamp(253402300800)
+   OR least(started_at, seen_at, stopped_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_registry
+SET updated_at = workflow.in_calendar(updated_at)
+WHERE updated_at >= to_timestamp(253402300800)
+   OR updated_at < to_timestamp(-62135596800);
+UPDATE workflow.outbox_lane
+SET lease_until = workflow.in_calendar(lease_until)
+WHERE lease_until >= to_timestamp(253402300800)
+   OR lease_until < to_timestamp(-62135596800);
+UPDATE workflow.outbox_lane SET epoch = least(greatest(epoch, 0), 1152921504606846976)
+WHERE epoch >= 2305843009213693952 OR epoch < 0;
+UPDATE workflow.outbox_rule
+SET created_at = workflow.in_calendar(created_at)
+WHERE created_at >= to_timestamp(253402300800)
+   OR created_at < to_timestamp(-62135596800);
 DROP FUNCTION workflow.in_calendar(timestamptz);
 ALTER TABLE workflow.workflow_schedule
   ADD CONSTRAINT workflow_schedule_instants CHECK (
@@ -112,6 +136,27 @@ ALTER TABLE workflow.workflow_schedule
       last_skipped_at) >= to_timestamp(-62135596800)) NOT VALID,
   ADD CONSTRAINT workflow_schedule_counts CHECK (
     greatest(fired, skipped) < 4611686018427387904 AND greatest(every_us, window_us) < 4611686018427387904) NOT VALID;
+ALTER TABLE workflow.workflow_step
+  ADD CONSTRAINT workflow_step_instants CHECK (
+    greatest(started_at, completed_at, due_at) < to_timestamp(253402300800)
+    AND least(started_at, completed_at, due_at) >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.workflow_worker
+  ADD CONSTRAINT workflow_worker_instants CHECK (
+    greatest(started_at, seen_at, stopped_at) < to_timestamp(253402300800)
+    AND least(started_at, seen_at, stopped_at) >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.workflow_registry
+  ADD CONSTRAINT workflow_registry_instants CHECK (
+    updated_at < to_timestamp(253402300800)
+    AND updated_at >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.outbox_lane
+  ADD CONSTRAINT outbox_lane_instants CHECK (
+    lease_until < to_timestamp(253402300800)
+    AND lease_until >= to_timestamp(-62135596800)) NOT VALID,
+  ADD CONSTRAINT outbox_lane_counts CHECK (epoch >= 0 AND epoch < 4611686018427387904) NOT VALID;
+ALTER TABLE workflow.outbox_rule
+  ADD CONSTRAINT outbox_rule_instants CHECK (
+    created_at < to_timestamp(253402300800)
+    AND created_at >= to_timestamp(-62135596800)) NOT VALID;
 ALTER TABLE workflow.workflow_signal
   ADD CONSTRAINT workflow_signal_place CHECK (seq >= 0 AND seq < 4611686018427387904) NOT VALID,
   ADD CONSTRAINT workflow_signal_instants CHECK (
@@ -534,6 +579,11 @@ ALTER TABLE workflow.outbox_event
 ALTER TABLE workflow.workflow_event DROP CONSTRAINT workflow_event_instants;
 ALTER TABLE workflow.workflow_signal
   DROP CONSTRAINT workflow_signal_instants, DROP CONSTRAINT workflow_signal_place;
+ALTER TABLE workflow.workflow_step DROP CONSTRAINT workflow_step_instants;
+ALTER TABLE workflow.workflow_worker DROP CONSTRAINT workflow_worker_instants;
+ALTER TABLE workflow.workflow_registry DROP CONSTRAINT workflow_registry_instants;
+ALTER TABLE workflow.outbox_lane DROP CONSTRAINT outbox_lane_instants, DROP CONSTRAINT outbox_lane_counts;
+ALTER TABLE workflow.outbox_rule DROP CONSTRAINT outbox_rule_instants;
 ALTER TABLE workflow.workflow_schedule
   DROP CONSTRAINT workflow_schedule_counts, DROP CONSTRAINT workflow_schedule_instants;
 ALTER TABLE workflow.workflow_run
