@@ -218,6 +218,36 @@ async def test_their_worker_takes_no_run_that_is_held_disabled_or_late(
     assert taken(stranger).id == run_id
 
 
+async def test_a_claim_that_sets_started_at_itself_does_not_get_past_start_by(pg: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(pg, type=TYPE, start_within=3600)
+    raw.age(run_id, 7200, "start_by")
+    with pytest.raises(psycopg.errors.CheckViolation, match="past its start_by"):
+        raw.sql(
+            "UPDATE workflow.workflow_run SET status = 'leased', leased_by = 'x', lease_until = now() + interval '1m', "
+            "started_at = now() WHERE id = ?",
+            run_id,
+        )
+
+
+@by_each_worker
+async def test_a_heartbeat_of_theirs_does_not_touch_the_lease_of_our_worker(
+    stranger: Stranger, pg: Ledger, raw: Raw
+) -> None:
+    (run_id,) = await create(pg, type=TYPE)
+    run = taken(stranger)
+    assert stranger.heartbeat(run, 60) == 1, "its own goes on"
+    raw.age(run_id, 3600, "lease_until")
+    await pg.run(leases.crash((), limit=10, chance=0.0))
+    await pg.run(workers.announce("w1", "w1", "host", 1, [("", "z")]))
+    (lease,) = await claim(pg, offer(TYPE), worker="w1", suspects=True)
+    raw.age(run_id, 3600, "lease_until")
+    before = raw.row(run_id)
+    with pytest.raises(psycopg.errors.CheckViolation, match="alone may prolong"):
+        stranger.heartbeat(run, 60)
+    assert raw.row(run_id) == before
+    assert (before["leased_by"], before["lease_epoch"]) == ("w1", lease.epoch)
+
+
 @pytest.mark.parametrize("stranger", [("go", MARCH)], indirect=True, ids="-".join)
 async def test_an_expired_lease_that_they_take_over_is_a_new_lease(stranger: Stranger, pg: Ledger, raw: Raw) -> None:
     """Our worker, which was stopped for a while, comes back with the old epoch."""

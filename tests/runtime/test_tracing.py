@@ -335,6 +335,8 @@ async def test_bytes_that_a_stranger_stored_harm_neither_a_run_nor_its_children(
     traced, untraced = await app.trigger(ship), await app.trigger(ship)
     text = f"x'{'00ff' * 250}'" if raw.is_sqlite else "'nonsense'"  # the other one takes no bytes
     await untraced.hold()
+    if raw.is_sqlite:
+        raw.sql("DROP TRIGGER run_limits_kept")  # it would refuse them
     raw.sql(f"UPDATE workflow.workflow_run SET traceparent = {text}")
     for handle, provider in ((traced, spans.provider), (untraced, None)):
         swf.trace_with(provider)

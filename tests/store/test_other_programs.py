@@ -19,6 +19,7 @@ from support.ledger import (
     Raw,
     claim,
     create,
+    define,
     flush,
     get,
     leased,
@@ -34,8 +35,9 @@ from support.outbox import emitting
 
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.moves import Outcome
+from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, workers
 
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.CheckViolation)
 KEYED = """
@@ -173,6 +175,19 @@ async def test_an_operator_runs_again_what_has_ended(postgres_url: str, change: 
     assert row == ("pending", 0, None)
 
 
+@pytest.mark.parametrize(
+    "report", ["attempt = 1", "attempt = attempt", "last_error = 'boom'", "last_error = last_error"]
+)
+async def test_one_word_of_a_late_report_is_enough_to_refuse_it(postgres_url: str, report: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO workflow.workflow_run (type, status, finished_at, attempt, last_error)"
+            " VALUES ('t.v1', 'failed', now(), 3, 'boom')"
+        )
+        with pytest.raises(psycopg.errors.CheckViolation, match="has already failed and cannot become pending"):
+            connection.execute(f"UPDATE workflow.workflow_run SET status = 'pending', {report}")
+
+
 async def test_replace_does_not_bring_a_run_back(tmp_path: Path) -> None:
     ledger, raw = open_ledger(str(tmp_path / "f.db")), Raw(str(tmp_path / "f.db"))
     await ledger.migrate_up()
@@ -220,6 +235,49 @@ async def test_the_epoch_is_not_for_plain_sql_to_change(ledger: Ledger, raw: Raw
         raw.put(lease.id, lease_epoch=7)
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["lease_until = {later}", "attempt = 1", "crashes = 1", "last_error = 'late'", "result = '2'", "error = '{{}}'"],
+)
+async def test_what_a_worker_of_ours_has_leased_is_not_for_others_to_report_of(
+    ledger: Ledger, raw: Raw, change: str
+) -> None:
+    await ledger.run(workers.announce("w1", "w1", "host", 1, [("", "z")]))
+    lease = await leased(ledger)
+    before, told = raw.row(lease.id), raw.events(lease.id)
+    with pytest.raises(REFUSED, match="is leased to"):
+        text = change.format(later=f"lease_until {raw.back(-60)}")
+        raw.sql(f"UPDATE workflow.workflow_run SET {text} WHERE id = ? AND status = 'leased'", lease.id)
+    assert (raw.row(lease.id), raw.events(lease.id)) == (before, told)
+    raw.put(lease.id, priority=7, status="cancelled", last_error="customer called")
+    assert raw.row(lease.id)["status"] == "cancelled"
+
+
+async def test_a_late_heartbeat_of_others_does_not_revive_the_lease_of_a_dead_worker(ledger: Ledger, raw: Raw) -> None:
+    await ledger.run(workers.announce("w1", "w1", "host", 1, [("", "z")]))
+    lease = await leased(ledger)
+    raw.age(lease.id, 3600, "lease_until")
+    with pytest.raises(REFUSED, match="alone may prolong"):
+        soon = f"{raw.now} {raw.back(-30)}"
+        raw.sql(f"UPDATE workflow.workflow_run SET lease_until = {soon} WHERE id = ? AND status = 'leased'", lease.id)
+    assert dict(await ledger.run(leases.crash((), limit=10, chance=0.0))) == {lease.id: Status.PENDING}
+
+
+async def test_the_id_of_a_run_stays(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    with pytest.raises(REFUSED, match="the id of"):
+        raw.put(run_id, id=new_id())
+    assert raw.events(run_id) == ["created"]
+
+
+async def test_a_deleted_run_stays_deleted(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger, idempotency_key="k")
+    raw.sql(f"UPDATE workflow.workflow_run SET deleted_at = {raw.now} WHERE id = ?", run_id)
+    with pytest.raises(REFUSED, match="deleted and stays so"):
+        raw.put(run_id, deleted_at=None)
+    assert raw.events(run_id) == ["created", "cancelled", "deleted"]
+
+
 async def test_a_number_of_attempts_set_by_sql_counts(ledger: Ledger, raw: Raw) -> None:
     (run_id,) = await create(ledger)
     raw.put(run_id, max_attempts=5)
@@ -228,6 +286,28 @@ async def test_a_number_of_attempts_set_by_sql_counts(ledger: Ledger, raw: Raw) 
     raw.sql("INSERT INTO workflow.workflow_run (type) VALUES (?)", TYPE)
     taken = await claim(ledger, offer(attempts=9))
     assert sorted(lease.max_attempts for lease in taken) == [3, 5, 9]
+
+
+async def test_a_number_of_attempts_that_sql_names_is_meant_though_it_stood_there(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger)
+    assert raw.row(run_id)["max_attempts"] == 3
+    raw.put(run_id, max_attempts=3)
+    assert [lease.max_attempts for lease in await claim(ledger, offer(attempts=6))] == [3]
+
+
+async def test_a_number_of_attempts_that_is_set_null_is_the_policys_again(ledger: Ledger, raw: Raw) -> None:
+    (run_id,) = await create(ledger, max_attempts=5)
+    raw.put(run_id, max_attempts=None)
+    assert raw.row(run_id)["max_attempts"] == (None if raw.is_sqlite else 3)
+    assert [lease.max_attempts for lease in await claim(ledger, offer(attempts=6))] == [6]
+
+
+async def test_everybody_reads_a_number_of_attempts_after_a_bare_insert(postgres_url: str) -> None:
+    """A worker of simple-workflow that reads NULL there stops at that run for ever."""
+    raw = Raw(postgres_url)
+    (made,) = raw.sql("INSERT INTO workflow.workflow_run (type) VALUES ('t.v1') RETURNING max_attempts, attempts_unset")
+    assert made == {"max_attempts": 3, "attempts_unset": True}
+    raw.close()
 
 
 async def test_the_number_of_the_first_claim_stays(ledger: Ledger, raw: Raw) -> None:
@@ -255,6 +335,36 @@ async def test_every_change_by_sql_moves_updated_at(ledger: Ledger, raw: Raw) ->
     raw.put(run_id, priority=5)
     assert raw.row(run_id)["updated_at"] > before["updated_at"]
     assert raw.row(run_id)["version"] > before["version"]
+
+
+async def test_updated_at_does_not_go_back_in_a_transaction_that_began_earlier(postgres_url: str) -> None:
+    ledger, raw = open_ledger(postgres_url), Raw(postgres_url)
+    (run_id,) = await create(ledger)
+    for change in ("priority = 5", "priority = 6, updated_at = now()"):
+        raw.sql("BEGIN")
+        raw.sql("SELECT now()")
+        await ledger.run(runs.hold([run_id]))
+        before = raw.row(run_id)["updated_at"]
+        raw.sql(f"UPDATE workflow.workflow_run SET {change} WHERE id = ?", run_id)
+        raw.sql("COMMIT")
+        assert raw.row(run_id)["updated_at"] >= before
+        await ledger.run(runs.resume([run_id]))
+    raw.close()
+    await ledger.close()
+
+
+async def test_what_a_trigger_of_others_tells_of_moves_is_not_told_twice(postgres_url: str) -> None:
+    ledger, raw = open_ledger(postgres_url), Raw(postgres_url)
+    raw.sql("""
+        CREATE FUNCTION workflow.theirs() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+          INSERT INTO workflow.workflow_event (workflow_id, event_type) VALUES (NEW.id, 'leased'), (NEW.id, 'started');
+          RETURN NULL; END $$;
+        CREATE TRIGGER theirs AFTER UPDATE ON workflow.workflow_run FOR EACH ROW EXECUTE FUNCTION workflow.theirs()""")
+    lease = await leased(ledger)
+    assert raw.events(lease.id) == ["created", "leased", "started"]
+    raw.sql("DROP TRIGGER theirs ON workflow.workflow_run; DROP FUNCTION workflow.theirs")
+    raw.close()
+    await ledger.close()
 
 
 async def test_our_renewals_are_not_taken_for_plain_sql(ledger: Ledger, raw: Raw) -> None:
@@ -318,13 +428,28 @@ async def test_a_parent_hears_that_its_child_was_deleted(ledger: Ledger, raw: Ra
     assert [lease.id for lease in await claim(ledger, offer("test.parent.v1"))] == [parent.id]
 
 
-async def test_no_run_begins_leased(ledger: Ledger, raw: Raw) -> None:
-    """It would be a lease without an epoch and without an event."""
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_no_run_begins_leased(ledger: Ledger, raw: Raw, epoch: int) -> None:
+    """It would be a lease that no claim has given, and without an event."""
     with pytest.raises(REFUSED):
         raw.sql(
-            "INSERT INTO workflow.workflow_run (type, status, leased_by, lease_until) "
-            f"VALUES ('test.odd.v1', 'leased', 'somebody', {raw.now})"
+            "INSERT INTO workflow.workflow_run (type, status, leased_by, lease_until, lease_epoch) "
+            f"VALUES ('test.odd.v1', 'leased', 'somebody', {raw.now}, {epoch})"
         )
+
+
+async def test_no_run_begins_paused(ledger: Ledger, raw: Raw) -> None:
+    with pytest.raises(REFUSED, match="begins"):
+        raw.sql("INSERT INTO workflow.workflow_run (type, status, run_at) VALUES ('test.odd.v1', 'paused', NULL)")
+
+
+async def test_a_run_may_be_inserted_as_one_that_has_ended(ledger: Ledger, raw: Raw) -> None:
+    """An import: it starts nothing that an end would start."""
+    await define(ledger, "test.odd.v1", dead_letter="test.dead.v1")
+    text = f"INSERT INTO workflow.workflow_run (type, status, finished_at) VALUES ('test.odd.v1', 'failed', {raw.now})"
+    (made,) = raw.sql(f"{text} RETURNING id")
+    assert raw.events(made["id"]) == ["created"]
+    assert raw.rows("type = 'test.dead.v1'") == []
 
 
 # The outbox
@@ -404,13 +529,26 @@ async def test_a_lease_ends_within_the_calendar(ledger: Ledger, raw: Raw, backen
         " VALUES ({run}, 'x', '1', {far})",
         "INSERT INTO workflow.outbox_event (aggregate_id, sequence, event_type, payload)"
         " VALUES ({run}, 4611686018427387904, 'x', '1')",
+        "UPDATE workflow.workflow_step SET due_at = {far}",
+        "INSERT INTO workflow.workflow_step (run_id, lease_epoch, kind, status, step_id, seq, due_at)"
+        " VALUES ({run}, 1, 'sleep', 'waiting', '@sleep#9', 1, {far})",
+        "UPDATE workflow.workflow_worker SET seen_at = {far}",
+        "UPDATE workflow.workflow_worker SET started_at = {far}",
+        "UPDATE workflow.workflow_registry SET updated_at = {far}",
+        "UPDATE workflow.outbox_lane SET owner = 'x', lease_until = {far}",
+        "UPDATE workflow.outbox_lane SET epoch = 4611686018427387904",
+        "INSERT INTO workflow.outbox_rule (event_type, low, high, created_at) VALUES ('failed', 'a', 'b', {far})",
     ],
-    ids=["schedule", "signal", "signal's place", "outbox", "outbox's place"],
 )
 async def test_the_other_tables_keep_within_the_calendar(ledger: Ledger, raw: Raw, backend: str, text: str) -> None:
-    (run_id,) = await create(ledger)
-    with pytest.raises(REFUSED):
-        raw.sql(text.format(far=FAR[backend], run=f"'{run_id}'"))
+    lease = await leased(ledger)
+    await flush(ledger, record(lease))
+    await define(ledger, TYPE)
+    await ledger.run(workers.announce("w1", "w1", "host", 1, [("", "z")]))
+    odd = [FAR[backend], EARLY[backend]] if "{far}" in text else ["only once"]
+    for value in [*odd, *(["'infinity'"] if backend == "postgres" else ["1.5"] if "step" not in text else [])]:
+        with pytest.raises(REFUSED):
+            raw.sql(text.format(far=value, run=f"'{lease.id}'"))
 
 
 @pytest.mark.parametrize("column", COUNTS)

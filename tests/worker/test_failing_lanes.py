@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from simpleworkflow.model.records import Lane
 from simpleworkflow.model.states import Reason
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases, workers
-from simpleworkflow.worker import failing
+from simpleworkflow.worker import failing, renew
 from simpleworkflow.worker.failing import FailingLanes
 
 SICK, WELL = "lanes.sick.v1", "lanes.well.v1"
@@ -132,3 +133,52 @@ async def test_what_strangers_write_there_is_no_reason_to_fail(
     raw.sql("UPDATE workflow.workflow_worker SET load = ?", load)
     assert (await app.explanation(run.id)).reason is Reason.DUE
     await app.doctor()
+
+
+async def test_what_a_worker_cannot_claim_reaches_explain_and_doctor(
+    app: swf.App, refusing: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the failed claim of a real worker, through its announcement, to those who ask."""
+    monkeypatch.setattr(renew, "ANNOUNCE_EVERY", 0.1)
+    run = await app.trigger(SICK)
+
+    async def told() -> bool:
+        return (await app.explanation(run.id)).reason is Reason.CLAIM_FAILS
+
+    async with app.worker(name="ada"):
+        await eventually(told, "the worker announces it")
+        explained = await app.explanation(run.id)
+        assert f"claiming runs of {SICK}, priority 100, fails on ada: " in explained.sentence
+        assert ERROR in explained.sentence
+        (found,) = [one for one in await app.doctor() if one.check == "failing-claims"]
+        assert (found.level, found.subject) == (Level.PROBLEM, SICK)
+        assert ERROR in found.seen
+
+
+async def test_a_row_that_cannot_be_decoded_stops_its_own_lane_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written while the triggers were gone, on SQLite, where any column takes any value."""
+    monkeypatch.setattr(renew, "ANNOUNCE_EVERY", 0.1)
+    app = swf.App(str(tmp_path / "f.db"), settings=swf.Settings(poll_every=0.05))
+    for name in (SICK, WELL):
+        app.workflow(name)(_well)
+    await app.migrate()
+    raw = Raw(str(tmp_path / "f.db"))
+    raw.sql("DROP TRIGGER run_limits")
+    raw.sql("INSERT INTO workflow_run (type, parent_id) VALUES (?, 'ORDER-4711')", SICK)
+    run = await app.trigger(SICK)
+
+    async def told() -> bool:
+        return (await app.explanation(run.id)).reason is Reason.CLAIM_FAILS
+
+    async with app.worker():
+        assert await app.run(WELL, timeout=20) == "well"
+        await eventually(told, "explain tells it")
+        assert [one.subject for one in await app.doctor() if one.check == "failing-claims"] == [SICK]
+    raw.close()
+    await app.close()
+
+
+async def _well(ctx: swf.Context) -> str:
+    return "well"

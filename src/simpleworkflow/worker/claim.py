@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..clock import monotonic, to_us
 from ..config import Settings
-from ..model.errors import StoreError, StoreUnavailable
+from ..model.errors import StoreUnavailable
 from ..model.names import Span, in_span, merge_spans, span_of_type
 from ..model.records import Lane, Lease
 from ..model.retry import DEFAULT_RETRY
@@ -154,9 +154,9 @@ class Claimer:
         offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
         try:
             return await self._ledger.run(leases.claim(offers, limit, self._worker))
-        except StoreError as error:
-            if isinstance(error, StoreUnavailable):
-                raise
+        except StoreUnavailable:
+            raise
+        except Exception:
             return []  # the next look finds out which of them it was
 
     async def claim_crashed(self, limit: int, room: dict[str, int], *, suspect: bool) -> list[Lease]:
@@ -241,9 +241,9 @@ class Claimer:
         claim = leases.claim(offers, limit, self._worker, crashes=crashes, lane_by_lane=one_by_one)
         try:
             found = await self._ledger.run(claim)
-        except StoreError as error:
-            if isinstance(error, StoreUnavailable):
-                raise
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # refused by the database, or a value that nobody can decode
             return await self._isolate(lanes, limit, error, crashes)
         if self.failing and len(lanes) == 1:
             self.failing.worked(lanes[0], crashes)
@@ -259,7 +259,7 @@ class Claimer:
             self._lows.update({Lane(lease.type, lease.priority): lease.run_at for lease in found})
         return found
 
-    async def _isolate(self, lanes: list[Lane], limit: int, error: StoreError, crashes: Crashes | None) -> list[Lease]:
+    async def _isolate(self, lanes: list[Lane], limit: int, error: Exception, crashes: Crashes | None) -> list[Lease]:
         """One of these lanes cannot be claimed; that stops no other."""
         if len(lanes) == 1:
             self.failing.failed(lanes[0], error, crashes)

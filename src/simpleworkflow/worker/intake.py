@@ -38,9 +38,9 @@ from ..runtime.journal import Journal
 from ..runtime.labels import about
 from ..runtime.meter import Meter
 from ..store import Ledger
-from ..store.operations import steps
 from ..store.outage import level
 from .claim import Claimer
+from .histories import read_histories
 from .holdings import Holdings
 from .loop import pause_unless
 from .slots import Key, Slots, key_of
@@ -384,13 +384,11 @@ class Intake:
         resumed = [lease for lease in taken if not lease.is_fresh]
         if not resumed:
             return taken
-        try:
-            self._histories.update(await self._ledger.run(steps.load([lease.id for lease in resumed])))
-            return taken
-        except Exception as error:
-            log.warning("%d runs are handed back, their histories cannot be read: %s", len(resumed), error)
-            for lease in resumed:
-                self._give_back(lease, 1.0)
-            if self._meter is not None:
-                self._meter.gave_back(resumed)
-            return [lease for lease in taken if lease.is_fresh]
+        found = await read_histories(self._ledger, resumed)
+        self._histories.update(found)
+        unread = [lease for lease in resumed if lease.id not in found]
+        for lease in unread:
+            self._give_back(lease, 1.0)
+        if unread and self._meter is not None:
+            self._meter.gave_back(unread)
+        return [lease for lease in taken if lease not in unread] if unread else taken

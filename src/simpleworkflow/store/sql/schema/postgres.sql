@@ -43,6 +43,8 @@ CREATE TABLE workflow.outbox_lane (
   owner text,
   lease_until timestamp with time zone,
   epoch bigint NOT NULL DEFAULT 0,
+  CONSTRAINT outbox_lane_counts CHECK (((epoch >= 0) AND (epoch < '4611686018427387904'::bigint))) NOT VALID,
+  CONSTRAINT outbox_lane_instants CHECK (((lease_until < to_timestamp(('253402300800'::bigint)::double precision)) AND (lease_until >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT outbox_lane_leased CHECK (((owner IS NULL) = (lease_until IS NULL))),
   CONSTRAINT outbox_lane_pkey PRIMARY KEY (lane)
 ) WITH (fillfactor=50);
@@ -53,6 +55,7 @@ CREATE TABLE workflow.outbox_rule (
   high text COLLATE "C" NOT NULL,
   created_at timestamp with time zone NOT NULL DEFAULT now(),
   CONSTRAINT outbox_rule_event CHECK ((event_type = ANY (ARRAY['created'::text, 'leased'::text, 'started'::text, 'heartbeat'::text, 'step_retried'::text, 'retried'::text, 'released'::text, 'paused'::text, 'woken'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text, 'held'::text, 'resumed'::text, 'deleted'::text]))),
+  CONSTRAINT outbox_rule_instants CHECK (((created_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (created_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT outbox_rule_pkey PRIMARY KEY (event_type, low, high),
   CONSTRAINT outbox_rule_span CHECK ((low < high))
 );
@@ -72,7 +75,7 @@ CREATE TABLE workflow.workflow_event (
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow.workflow_event REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.event_to_outbox();
-CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND (pg_trigger_depth() = 0))) EXECUTE FUNCTION workflow.event_told_already();
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (pg_trigger_depth() = 0)))) EXECUTE FUNCTION workflow.event_told_already();
 
 CREATE TABLE workflow.workflow_pruning (
   policy text COLLATE "C" NOT NULL,
@@ -95,6 +98,7 @@ CREATE TABLE workflow.workflow_registry (
   dead_letter text,
   on_exhausted text,
   updated_at timestamp with time zone NOT NULL DEFAULT now(),
+  CONSTRAINT workflow_registry_instants CHECK (((updated_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (updated_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_registry_pkey PRIMARY KEY (workflow_name)
 );
 
@@ -152,6 +156,7 @@ CREATE INDEX workflow_run_ready ON workflow.workflow_run USING btree (type, prio
 CREATE INDEX workflow_run_suspect ON workflow.workflow_run USING btree (type, priority, run_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'paused'::text])) AND (run_at IS NOT NULL) AND (held_at IS NULL) AND (crashes > 0));
 CREATE INDEX workflow_run_unstarted ON workflow.workflow_run USING btree (start_by) WHERE ((start_by IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE TRIGGER run_allows_attempts BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.max_attempts IS NULL)) EXECUTE FUNCTION workflow.run_allows_attempts();
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN ((new.status = ANY (ARRAY['leased'::text, 'paused'::text]))) EXECUTE FUNCTION workflow.run_begins_pending();
 CREATE TRIGGER run_counted_late BEFORE UPDATE OF attempt ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.attempt <> 0))) EXECUTE FUNCTION workflow.run_reported_late();
 CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND ((new.wakes >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912)))) EXECUTE FUNCTION workflow.run_counts_too_far();
 CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EACH ROW WHEN (((GREATEST(new.version, new.lease_epoch, new.wakes) >= '2305843009213693952'::bigint) OR (GREATEST(new.attempt, new.crashes) >= 536870912))) EXECUTE FUNCTION workflow.run_counts_too_far();
@@ -159,6 +164,7 @@ CREATE TRIGGER run_created AFTER INSERT ON workflow.workflow_run REFERENCING NEW
 CREATE TRIGGER run_ended AFTER UPDATE ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NULL) AND (new.finished_at IS NOT NULL) AND ((new.parent_id IS NOT NULL) OR (new.status <> 'succeeded'::text)))) EXECUTE FUNCTION workflow.run_ended();
 CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.version = old.version) AND (new.status = 'pending'::text) AND (new.last_error IS NOT NULL))) EXECUTE FUNCTION workflow.run_reported_late();
 CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
+CREATE TRIGGER run_given_attempts BEFORE UPDATE OF max_attempts ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND new.attempts_unset AND (new.max_attempts IS NOT NULL))) EXECUTE FUNCTION workflow.run_given_attempts();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version <> (old.version + 1))) EXECUTE FUNCTION workflow.run_moved_by_sql();
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 
@@ -234,6 +240,7 @@ CREATE TABLE workflow.workflow_step (
   error json,
   CONSTRAINT workflow_step_completed CHECK (((status = ANY (ARRAY['waiting'::text, 'retrying'::text])) = (completed_at IS NULL))),
   CONSTRAINT workflow_step_id CHECK (((length(step_id) >= 1) AND (length(step_id) <= 1000))),
+  CONSTRAINT workflow_step_instants CHECK (((GREATEST(started_at, completed_at, due_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(started_at, completed_at, due_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_step_kind CHECK ((kind = ANY (ARRAY['step'::text, 'sleep'::text, 'signal'::text, 'child'::text, 'result'::text, 'emit'::text, 'publish'::text, 'race'::text, 'value'::text]))),
   CONSTRAINT workflow_step_pkey PRIMARY KEY (run_id, step_id),
   CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text, 'superseded'::text])))
@@ -249,6 +256,7 @@ CREATE TABLE workflow.workflow_worker (
   seen_at timestamp with time zone NOT NULL DEFAULT now(),
   stopped_at timestamp with time zone,
   load json,
+  CONSTRAINT workflow_worker_instants CHECK (((GREATEST(started_at, seen_at, stopped_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(started_at, seen_at, stopped_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_worker_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
@@ -340,6 +348,15 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.run_begins_pending()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'no run begins %', NEW.status
+    USING ERRCODE = 'check_violation', HINT = 'Insert it pending, or as one that has ended.';
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.run_counts_too_far()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -417,6 +434,15 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.run_given_attempts()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  NEW.attempts_unset := false;
+  RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.run_moved_by_sql()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -437,19 +463,25 @@ BEGIN
     RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
+  IF NEW.id <> OLD.id THEN
+    RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
+    RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its key may belong to another run by now; insert a new one.';
+  END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
   END IF;
   NEW.version := OLD.version + 1;
-  IF NEW.updated_at = OLD.updated_at THEN
-    NEW.updated_at := now();
+  IF NEW.updated_at IN (OLD.updated_at, now()) THEN
+    NEW.updated_at := greatest(OLD.updated_at, now());  -- a transaction that began earlier has an earlier now()
   END IF;
   IF NEW.max_attempts IS NULL THEN
     NEW.max_attempts := 3;
     NEW.attempts_unset := true;
-  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
-    NEW.attempts_unset := false;
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
@@ -466,11 +498,19 @@ BEGIN
     END IF;
   END IF;
 
+  IF is_ours AND NEW.status = 'leased' AND NOT takes_over
+     AND (NEW.lease_until > OLD.lease_until
+          OR (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+             IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text)) THEN
+    -- A heartbeat that comes late would bring a lease that has ended back to life, under its old epoch.
+    RAISE EXCEPTION 'run % is leased to %, which alone may prolong its lease and report of it', OLD.id, OLD.leased_by
+      USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
+  END IF;
   IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
     obstacle := CASE
       WHEN NEW.held_at IS NOT NULL THEN 'is held'
       WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
-      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN NEW.start_by <= now() AND OLD.started_at IS NULL THEN 'is past its start_by'
       WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
         THEN 'is of a disabled type' END;
     IF obstacle IS NOT NULL THEN

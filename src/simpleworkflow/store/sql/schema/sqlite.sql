@@ -269,6 +269,26 @@ CREATE INDEX workflow_signal_run ON workflow_signal (run_id, seq);
 
 CREATE INDEX workflow_signal_unread ON workflow_signal (run_id, name, seq) WHERE consumed_at IS NULL;
 
+CREATE TRIGGER event_limits BEFORE INSERT ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+
+CREATE TRIGGER event_limits_kept BEFORE UPDATE ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow_event
 WHEN EXISTS (SELECT 1 FROM outbox_rule u WHERE u.event_type = NEW.event_type)
 BEGIN
@@ -305,6 +325,22 @@ BEGIN
   SELECT RAISE(IGNORE);
 END;
 
+CREATE TRIGGER lane_limits BEFORE INSERT ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
+CREATE TRIGGER lane_limits_kept BEFORE UPDATE OF lease_until, epoch ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON outbox_event
 WHEN NEW.sequence IS NULL
 BEGIN
@@ -326,6 +362,40 @@ WHEN NEW.sequence IS NOT NULL AND NOT (
       || substr(NEW.aggregate_id, 24, 1) = '----')
 BEGIN
   SELECT RAISE(ABORT, 'outbox_event_shape: aggregate_id is the id of a run as it stands in workflow_run, sequence counts from 1, created_at is whole microseconds since 1970, payload is JSON text');
+END;
+
+CREATE TRIGGER registry_limits BEFORE INSERT ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER registry_limits_kept BEFORE UPDATE OF updated_at ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER rule_limits BEFORE INSERT ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER rule_limits_kept BEFORE UPDATE OF created_at ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
+WHEN NEW.status IN ('leased', 'paused')
+BEGIN
+  SELECT RAISE(ABORT, 'no run begins leased or paused: insert it pending, or as one that has ended');
 END;
 
 CREATE TRIGGER run_cancelled_by_sql BEFORE UPDATE OF status, deleted_at ON workflow_run
@@ -364,6 +434,12 @@ BEGIN
   VALUES (OLD.id, 'deleted', OLD.lease_epoch,
           CASE WHEN OLD.idempotency_key IS NULL THEN '{"by":"sql"}'
                ELSE json_object('by', 'sql', 'idempotency_key', OLD.idempotency_key) END);
+END;
+
+CREATE TRIGGER run_deleted_stays BEFORE UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL
+BEGIN
+  SELECT RAISE(ABORT, 'the run was deleted and stays so: its key may belong to another run by now; insert a new one');
 END;
 
 CREATE TRIGGER run_ended_cancels_children AFTER UPDATE ON workflow_run
@@ -429,10 +505,31 @@ BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
 END;
 
+CREATE TRIGGER run_given_attempts AFTER UPDATE OF max_attempts ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET attempts_unset = 0, version = version + 1 WHERE id = NEW.id;
+END;
+
 CREATE TRIGGER run_has_no_key AFTER INSERT ON workflow_run
 WHEN NEW.deleted_at IS NOT NULL AND NEW.idempotency_key IS NOT NULL
 BEGIN
   UPDATE workflow_run SET idempotency_key = NULL, version = version + 1 WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER run_id_stays BEFORE UPDATE OF id ON workflow_run
+WHEN NEW.id <> OLD.id
+BEGIN
+  SELECT RAISE(ABORT, 'the id of a run is not to be changed: its trail, its steps and its children are found by it');
+END;
+
+CREATE TRIGGER run_lease_stays BEFORE UPDATE OF lease_until, attempt, crashes, last_error, result, error ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.status = 'leased' AND NEW.status = 'leased'
+     AND (NEW.lease_until > OLD.lease_until OR NEW.attempt <> OLD.attempt OR NEW.crashes <> OLD.crashes
+          OR NEW.last_error IS NOT OLD.last_error OR NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error)
+     AND EXISTS (SELECT 1 FROM workflow_worker w WHERE w.id = OLD.leased_by)
+BEGIN
+  SELECT RAISE(ABORT, 'the run is leased to a worker, which alone may prolong its lease and report of it');
 END;
 
 CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
@@ -453,9 +550,21 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND (NEW.status <> 'leased' OR NEW.lease_epoch > 0))
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, and nothing begins leased');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
@@ -470,9 +579,21 @@ WHEN NEW.version = OLD.version
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE OF status ON workflow_run
@@ -514,8 +635,7 @@ BEGIN
   UPDATE workflow_run
   SET version = version + 1,
       updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
-                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
-      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+                        ELSE max(CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, updated_at) END
   WHERE id = NEW.id;
 END;
 
@@ -539,9 +659,18 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 
 CREATE TRIGGER schedule_limits_kept BEFORE UPDATE ON workflow_schedule
@@ -551,16 +680,47 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
-WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
-  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+
+CREATE TRIGGER signal_limits_kept BEFORE UPDATE OF id, run_id, seq, created_at, consumed_at, consumed_by, name, payload
+ON workflow_signal
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
 END;
 
 CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0
@@ -575,6 +735,40 @@ BEGIN
   UPDATE workflow_sequence SET n = CASE WHEN last = (SELECT max(e.id) FROM workflow_event e) THEN n + 1 ELSE 1 END,
     last = (SELECT max(e.id) FROM workflow_event e);
   UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER step_limits BEFORE INSERT ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER step_limits_kept BEFORE UPDATE OF started_at, completed_at, due_at ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER worker_limits BEFORE INSERT ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+
+CREATE TRIGGER worker_limits_kept BEFORE UPDATE OF started_at, seen_at, stopped_at ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
 END;
 
 CREATE VIEW workflow_event_readable AS

@@ -81,6 +81,14 @@ CREATE TRIGGER run_counts_too_far BEFORE INSERT ON workflow.workflow_run FOR EAC
   WHEN (greatest(NEW.version, NEW.lease_epoch, NEW.wakes) >= 2305843009213693952
         OR greatest(NEW.attempt, NEW.crashes) >= 536870912)
   EXECUTE FUNCTION workflow.run_counts_too_far();
+-- It would be a lease, or a wait, without an event; the lease without an epoch of its own, too.
+CREATE FUNCTION workflow.run_begins_pending() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'no run begins %', NEW.status
+    USING ERRCODE = 'check_violation', HINT = 'Insert it pending, or as one that has ended.';
+END $$;
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.status IN ('leased', 'paused')) EXECUTE FUNCTION workflow.run_begins_pending();
 CREATE TRIGGER run_counted_too_far BEFORE UPDATE OF wakes, attempt, crashes ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.version = OLD.version
         AND (NEW.wakes >= 2305843009213693952 OR greatest(NEW.attempt, NEW.crashes) >= 536870912))
@@ -95,6 +103,30 @@ WHERE greatest(created_at, updated_at, next_at, paused_at, last_slot_at, last_fi
       last_skipped_at) >= to_timestamp(253402300800)
    OR least(created_at, updated_at, next_at, paused_at, last_slot_at, last_fired_at,
       last_skipped_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_step
+SET started_at = workflow.in_calendar(started_at), completed_at = workflow.in_calendar(completed_at),
+    due_at = workflow.in_calendar(due_at)
+WHERE greatest(started_at, completed_at, due_at) >= to_timestamp(253402300800)
+   OR least(started_at, completed_at, due_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_worker
+SET started_at = workflow.in_calendar(started_at), seen_at = workflow.in_calendar(seen_at),
+    stopped_at = workflow.in_calendar(stopped_at)
+WHERE greatest(started_at, seen_at, stopped_at) >= to_timestamp(253402300800)
+   OR least(started_at, seen_at, stopped_at) < to_timestamp(-62135596800);
+UPDATE workflow.workflow_registry
+SET updated_at = workflow.in_calendar(updated_at)
+WHERE updated_at >= to_timestamp(253402300800)
+   OR updated_at < to_timestamp(-62135596800);
+UPDATE workflow.outbox_lane
+SET lease_until = workflow.in_calendar(lease_until)
+WHERE lease_until >= to_timestamp(253402300800)
+   OR lease_until < to_timestamp(-62135596800);
+UPDATE workflow.outbox_lane SET epoch = least(greatest(epoch, 0), 1152921504606846976)
+WHERE epoch >= 2305843009213693952 OR epoch < 0;
+UPDATE workflow.outbox_rule
+SET created_at = workflow.in_calendar(created_at)
+WHERE created_at >= to_timestamp(253402300800)
+   OR created_at < to_timestamp(-62135596800);
 DROP FUNCTION workflow.in_calendar(timestamptz);
 ALTER TABLE workflow.workflow_schedule
   ADD CONSTRAINT workflow_schedule_instants CHECK (
@@ -104,6 +136,27 @@ ALTER TABLE workflow.workflow_schedule
       last_skipped_at) >= to_timestamp(-62135596800)) NOT VALID,
   ADD CONSTRAINT workflow_schedule_counts CHECK (
     greatest(fired, skipped) < 4611686018427387904 AND greatest(every_us, window_us) < 4611686018427387904) NOT VALID;
+ALTER TABLE workflow.workflow_step
+  ADD CONSTRAINT workflow_step_instants CHECK (
+    greatest(started_at, completed_at, due_at) < to_timestamp(253402300800)
+    AND least(started_at, completed_at, due_at) >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.workflow_worker
+  ADD CONSTRAINT workflow_worker_instants CHECK (
+    greatest(started_at, seen_at, stopped_at) < to_timestamp(253402300800)
+    AND least(started_at, seen_at, stopped_at) >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.workflow_registry
+  ADD CONSTRAINT workflow_registry_instants CHECK (
+    updated_at < to_timestamp(253402300800)
+    AND updated_at >= to_timestamp(-62135596800)) NOT VALID;
+ALTER TABLE workflow.outbox_lane
+  ADD CONSTRAINT outbox_lane_instants CHECK (
+    lease_until < to_timestamp(253402300800)
+    AND lease_until >= to_timestamp(-62135596800)) NOT VALID,
+  ADD CONSTRAINT outbox_lane_counts CHECK (epoch >= 0 AND epoch < 4611686018427387904) NOT VALID;
+ALTER TABLE workflow.outbox_rule
+  ADD CONSTRAINT outbox_rule_instants CHECK (
+    created_at < to_timestamp(253402300800)
+    AND created_at >= to_timestamp(-62135596800)) NOT VALID;
 ALTER TABLE workflow.workflow_signal
   ADD CONSTRAINT workflow_signal_place CHECK (seq >= 0 AND seq < 4611686018427387904) NOT VALID,
   ADD CONSTRAINT workflow_signal_instants CHECK (
@@ -137,19 +190,25 @@ BEGIN
     RAISE EXCEPTION 'the version of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Name only the columns that are to change.';
   END IF;
+  IF NEW.id <> OLD.id THEN
+    RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
+    RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its key may belong to another run by now; insert a new one.';
+  END IF;
   IF NEW.lease_epoch <> OLD.lease_epoch THEN
     RAISE EXCEPTION 'the lease_epoch of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'It is raised by each lease.';
   END IF;
   NEW.version := OLD.version + 1;
-  IF NEW.updated_at = OLD.updated_at THEN
-    NEW.updated_at := now();
+  IF NEW.updated_at IN (OLD.updated_at, now()) THEN
+    NEW.updated_at := greatest(OLD.updated_at, now());  -- a transaction that began earlier has an earlier now()
   END IF;
   IF NEW.max_attempts IS NULL THEN
     NEW.max_attempts := 3;
     NEW.attempts_unset := true;
-  ELSIF NEW.max_attempts <> OLD.max_attempts THEN
-    NEW.attempts_unset := false;
   END IF;
 
   IF OLD.finished_at IS NOT NULL THEN
@@ -166,11 +225,19 @@ BEGIN
     END IF;
   END IF;
 
+  IF is_ours AND NEW.status = 'leased' AND NOT takes_over
+     AND (NEW.lease_until > OLD.lease_until
+          OR (NEW.attempt, NEW.crashes, NEW.last_error, NEW.result::text, NEW.error::text)
+             IS DISTINCT FROM (OLD.attempt, OLD.crashes, OLD.last_error, OLD.result::text, OLD.error::text)) THEN
+    -- A heartbeat that comes late would bring a lease that has ended back to life, under its old epoch.
+    RAISE EXCEPTION 'run % is leased to %, which alone may prolong its lease and report of it', OLD.id, OLD.leased_by
+      USING ERRCODE = 'check_violation', HINT = 'Cancel it, or wait until its lease has ended.';
+  END IF;
   IF NEW.status = 'leased' AND (OLD.status <> 'leased' OR takes_over) THEN
     obstacle := CASE
       WHEN NEW.held_at IS NOT NULL THEN 'is held'
       WHEN NEW.deadline_at <= now() THEN 'is past its deadline'
-      WHEN NEW.start_by <= now() AND NEW.started_at IS NULL THEN 'is past its start_by'
+      WHEN NEW.start_by <= now() AND OLD.started_at IS NULL THEN 'is past its start_by'
       WHEN EXISTS (SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = NEW.type AND NOT g.is_enabled)
         THEN 'is of a disabled type' END;
     IF obstacle IS NOT NULL THEN
@@ -240,6 +307,16 @@ END $$;
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW
   WHEN (NEW.version <> OLD.version + 1) EXECUTE FUNCTION workflow.run_moved_by_sql();
 
+-- Who names the number means it, also when it is the one that stands there for want of another.
+CREATE FUNCTION workflow.run_given_attempts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.attempts_unset := false;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER run_given_attempts BEFORE UPDATE OF max_attempts ON workflow.workflow_run FOR EACH ROW
+  WHEN (NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL)
+  EXECUTE FUNCTION workflow.run_given_attempts();
+
 -- An operator says pending and no more. A worker that comes late counts its attempt and gives its error as well, maybe
 -- the very ones that stand there: UPDATE OF asks what the statement names. Their names let them go before the one above.
 CREATE FUNCTION workflow.run_reported_late() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -256,13 +333,15 @@ CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_
         AND NEW.last_error IS NOT NULL)
   EXECUTE FUNCTION workflow.run_reported_late();
 
--- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over.
+-- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over, from
+-- triggers of others too. Of ours, only `created` has no epoch.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
-  WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat') AND pg_trigger_depth() = 0)
+  WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
+        AND (NEW.event_type <> 'created' OR pg_trigger_depth() = 0))
   EXECUTE FUNCTION workflow.event_told_already();
 
 -- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
@@ -426,6 +505,8 @@ DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
+DROP TRIGGER run_given_attempts ON workflow.workflow_run;
+DROP FUNCTION workflow.run_given_attempts();
 DROP TRIGGER run_failed_late ON workflow.workflow_run;
 DROP TRIGGER run_counted_late ON workflow.workflow_run;
 DROP FUNCTION workflow.run_reported_late();
@@ -498,6 +579,11 @@ ALTER TABLE workflow.outbox_event
 ALTER TABLE workflow.workflow_event DROP CONSTRAINT workflow_event_instants;
 ALTER TABLE workflow.workflow_signal
   DROP CONSTRAINT workflow_signal_instants, DROP CONSTRAINT workflow_signal_place;
+ALTER TABLE workflow.workflow_step DROP CONSTRAINT workflow_step_instants;
+ALTER TABLE workflow.workflow_worker DROP CONSTRAINT workflow_worker_instants;
+ALTER TABLE workflow.workflow_registry DROP CONSTRAINT workflow_registry_instants;
+ALTER TABLE workflow.outbox_lane DROP CONSTRAINT outbox_lane_instants, DROP CONSTRAINT outbox_lane_counts;
+ALTER TABLE workflow.outbox_rule DROP CONSTRAINT outbox_rule_instants;
 ALTER TABLE workflow.workflow_schedule
   DROP CONSTRAINT workflow_schedule_counts, DROP CONSTRAINT workflow_schedule_instants;
 ALTER TABLE workflow.workflow_run
@@ -505,6 +591,8 @@ ALTER TABLE workflow.workflow_run
   ADD CONSTRAINT workflow_run_counts CHECK (attempt >= 0 AND crashes >= 0 AND max_attempts >= 1 AND lease_epoch >= 0),
   ADD CONSTRAINT workflow_run_instants CHECK (isfinite(run_at) AND isfinite(deadline_at) AND isfinite(start_by));
 
+DROP TRIGGER run_begins_pending ON workflow.workflow_run;
+DROP FUNCTION workflow.run_begins_pending();
 DROP TRIGGER run_counted_too_far ON workflow.workflow_run;
 DROP TRIGGER run_counts_too_far ON workflow.workflow_run;
 DROP FUNCTION workflow.run_counts_too_far();

@@ -13,6 +13,39 @@ SET version = CAST(min(max(version, 0), 1152921504606846976) AS INTEGER),
 WHERE max(version, lease_epoch, wakes) >= 2305843009213693952 OR min(version, wakes) < 0
    OR max(attempt, crashes) >= 536870912;
 
+-- So would what nobody can read: a parent that is no run is none, a BLOB becomes text, and what is no JSON is quoted.
+UPDATE workflow_run SET parent_id = NULL
+WHERE NOT (typeof(parent_id) = 'text' AND length(CAST(parent_id AS BLOB)) = 36
+           AND parent_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'));
+UPDATE workflow_run
+SET last_error = CAST(last_error AS TEXT), error = CAST(error AS TEXT), result = CAST(result AS TEXT),
+    leased_by = CAST(leased_by AS TEXT), hold_reason = CAST(hold_reason AS TEXT),
+    delete_reason = CAST(delete_reason AS TEXT), idempotency_key = CAST(idempotency_key AS TEXT),
+    traceparent = CAST(traceparent AS TEXT)
+WHERE 'blob' IN (typeof(last_error), typeof(error), typeof(result), typeof(leased_by), typeof(hold_reason),
+                 typeof(delete_reason), typeof(idempotency_key), typeof(traceparent));
+UPDATE workflow_run
+SET result = CASE WHEN json_valid(coalesce(result, 'null')) THEN result ELSE json_quote(result) END,
+    error = CASE WHEN json_valid(coalesce(error, 'null')) THEN error ELSE json_object('message', error) END
+WHERE NOT (json_valid(coalesce(result, 'null')) AND json_valid(coalesce(error, 'null')));
+UPDATE workflow_run SET max_attempts = max(CAST(max_attempts AS INTEGER), 1)
+WHERE typeof(max_attempts) NOT IN ('integer', 'null');
+
+-- Signals that nobody can read would hold up the runs that they were sent to. They get an id of our own; what is no JSON
+-- is quoted.
+UPDATE workflow_signal
+SET id = substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 1, 8) || '-' ||
+         substr(printf('%012x', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)), 9, 4) || '-7' ||
+         substr(lower(hex(randomblob(2))), 2) || '-' || substr('89ab', 1 + (random() & 3), 1) ||
+         substr(lower(hex(randomblob(2))), 2) || '-' || lower(hex(randomblob(6)))
+WHERE NOT (typeof(id) = 'text' AND length(CAST(id AS BLOB)) = 36
+           AND id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'));
+UPDATE workflow_signal SET payload = json_quote(CAST(payload AS TEXT))
+WHERE NOT (typeof(payload) = 'text' AND json_valid(payload));
+
+UPDATE workflow_event SET data = json_object('text', CAST(data AS TEXT))
+WHERE data IS NOT NULL AND NOT (typeof(data) = 'text' AND json_valid(data));
+
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
 SET data = json_set(CASE WHEN json_valid(data) THEN data ELSE '{}' END, '$.idempotency_key',
@@ -86,6 +119,24 @@ WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
 BEGIN
   SELECT RAISE(ABORT, 'the run has ended already and keeps its outcome: its result, its errors and what it counted');
 END;
+CREATE TRIGGER run_id_stays BEFORE UPDATE OF id ON workflow_run
+WHEN NEW.id <> OLD.id
+BEGIN
+  SELECT RAISE(ABORT, 'the id of a run is not to be changed: its trail, its steps and its children are found by it');
+END;
+CREATE TRIGGER run_deleted_stays BEFORE UPDATE OF deleted_at ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL
+BEGIN
+  SELECT RAISE(ABORT, 'the run was deleted and stays so: its key may belong to another run by now; insert a new one');
+END;
+CREATE TRIGGER run_lease_stays BEFORE UPDATE OF lease_until, attempt, crashes, last_error, result, error ON workflow_run
+WHEN NEW.version = OLD.version AND OLD.status = 'leased' AND NEW.status = 'leased'
+     AND (NEW.lease_until > OLD.lease_until OR NEW.attempt <> OLD.attempt OR NEW.crashes <> OLD.crashes
+          OR NEW.last_error IS NOT OLD.last_error OR NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error)
+     AND EXISTS (SELECT 1 FROM workflow_worker w WHERE w.id = OLD.leased_by)
+BEGIN
+  SELECT RAISE(ABORT, 'the run is leased to a worker, which alone may prolong its lease and report of it');
+END;
 CREATE TRIGGER run_leased_by_sql BEFORE UPDATE OF leased_by, lease_epoch ON workflow_run
 WHEN NEW.version = OLD.version AND NEW.status = OLD.status
      AND (NEW.leased_by IS NOT OLD.leased_by OR NEW.lease_epoch <> OLD.lease_epoch)
@@ -98,9 +149,15 @@ BEGIN
   UPDATE workflow_run
   SET version = version + 1,
       updated_at = CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
-                        ELSE CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END,
-      attempts_unset = CASE WHEN NEW.max_attempts IS OLD.max_attempts THEN attempts_unset ELSE 0 END
+                        ELSE max(CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, updated_at) END
   WHERE id = NEW.id;
+END;
+
+-- Who names the number means it, also when it is the one that stands there for want of another.
+CREATE TRIGGER run_given_attempts AFTER UPDATE OF max_attempts ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.attempts_unset AND NEW.max_attempts IS NOT NULL
+BEGIN
+  UPDATE workflow_run SET attempts_unset = 0, version = version + 1 WHERE id = NEW.id;
 END;
 
 CREATE TRIGGER run_limits BEFORE INSERT ON workflow_run
@@ -114,9 +171,21 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND (NEW.status <> 'leased' OR NEW.lease_epoch > 0))
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, and nothing begins leased');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
 END;
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
 WHEN NEW.version = OLD.version
@@ -130,9 +199,27 @@ WHEN NEW.version = OLD.version
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911)
+  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
+    || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
+    || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
+    || typeof(NEW.wakes) || typeof(NEW.attempt) || typeof(NEW.crashes) || typeof(NEW.max_attempts)
+    || typeof(NEW.priority) || typeof(NEW.attempts_unset), 'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.id), typeof(NEW.parent_id), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.leased_by),
+    typeof(NEW.last_error), typeof(NEW.error), typeof(NEW.result), typeof(NEW.hold_reason), typeof(NEW.delete_reason),
+    typeof(NEW.idempotency_key), typeof(NEW.traceparent))
+  AND json_valid(coalesce(NEW.result, 'null')) AND json_valid(coalesce(NEW.error, 'null'))
+  AND length(CAST(NEW.id AS BLOB)) = 36
+  AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
+END;
+-- It would be a lease, or a wait, without an event; the lease without an epoch of its own, too.
+CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
+WHEN NEW.status IN ('leased', 'paused')
+BEGIN
+  SELECT RAISE(ABORT, 'no run begins leased or paused: insert it pending, or as one that has ended');
 END;
 CREATE TRIGGER schedule_limits BEFORE INSERT ON workflow_schedule
 WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
@@ -141,9 +228,18 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
 END;
 CREATE TRIGGER schedule_limits_kept BEFORE UPDATE ON workflow_schedule
 WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
@@ -152,15 +248,133 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND min(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce(NEW.next_at, 0),
     coalesce(NEW.paused_at, 0), coalesce(NEW.last_slot_at, 0), coalesce(NEW.last_fired_at, 0),
     coalesce(NEW.last_skipped_at, 0)) >= -62135596800000000
-  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903)
+  AND max(NEW.fired, NEW.skipped, coalesce(NEW.every_us, 0), coalesce(NEW.window_us, 0)) <= 4611686018427387903
+  AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.last_slot_at)
+    || typeof(NEW.last_fired_at) || typeof(NEW.last_skipped_at) || typeof(NEW.fired) || typeof(NEW.skipped),
+    'integer', ''), 'null', '') = ''
+  AND 'blob' NOT IN (typeof(NEW.name), typeof(NEW.type), typeof(NEW.payload), typeof(NEW.cron), typeof(NEW.tz),
+    typeof(NEW.origin), typeof(NEW.pause_reason), typeof(NEW.trouble), typeof(NEW.last_run_id), typeof(NEW.extra_run_id))
+  AND (NEW.last_run_id IS NULL OR (length(CAST(NEW.last_run_id AS BLOB)) = 36 AND NEW.last_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')))
+  AND (NEW.extra_run_id IS NULL OR (length(CAST(NEW.extra_run_id AS BLOB)) = 36 AND NEW.extra_run_id
+    GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_schedule_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_schedule_limits: ids are UUIDs in lower case with hyphens, texts are no BLOBs, instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+-- One comparison of each for every step: a trigger of half a microsecond.
+CREATE TRIGGER step_limits BEFORE INSERT ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER step_limits_kept BEFORE UPDATE OF started_at, completed_at, due_at ON workflow_step
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.completed_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.due_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER worker_limits BEFORE INSERT ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER worker_limits_kept BEFORE UPDATE OF started_at, seen_at, stopped_at ON workflow_worker
+WHEN NEW.started_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.seen_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.stopped_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.started_at) || typeof(NEW.seen_at) || typeof(NEW.stopped_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_worker_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER registry_limits BEFORE INSERT ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER registry_limits_kept BEFORE UPDATE OF updated_at ON workflow_registry
+WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER lane_limits BEFORE INSERT ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER lane_limits_kept BEFORE UPDATE OF lease_until, epoch ON outbox_lane
+WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR NEW.epoch NOT BETWEEN 0 AND 4611686018427387903
+  OR replace(replace(typeof(NEW.lease_until) || typeof(NEW.epoch), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_lane_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+END;
+CREATE TRIGGER rule_limits BEFORE INSERT ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
+END;
+CREATE TRIGGER rule_limits_kept BEFORE UPDATE OF created_at ON outbox_rule
+WHEN NEW.created_at NOT BETWEEN -62135596800000000 AND 253402300799999999
+  OR replace(replace(typeof(NEW.created_at), 'integer', ''), 'null', '') <> ''
+BEGIN
+  SELECT RAISE(ABORT, 'outbox_rule_limits: instants are whole microseconds between the years 1 and 9999');
 END;
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
-WHEN NOT (NEW.seq BETWEEN 0 AND 4611686018427387903
-  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999)
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_signal_limits: instants are whole microseconds between the years 1 and 9999, counters are below 2^62');
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+CREATE TRIGGER signal_limits_kept BEFORE UPDATE OF id, run_id, seq, created_at, consumed_at, consumed_by, name, payload
+ON workflow_signal
+WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
+  AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
+  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
+  AND typeof(NEW.consumed_at) IN ('integer', 'null') AND typeof(NEW.id) = 'text' AND typeof(NEW.run_id) = 'text'
+  AND typeof(NEW.name) = 'text' AND typeof(NEW.consumed_by) IN ('text', 'null')
+  AND typeof(NEW.payload) = 'text' AND json_valid(NEW.payload))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_signal_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^62, payload is JSON text');
+END;
+
+CREATE TRIGGER event_limits BEFORE INSERT ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+END;
+CREATE TRIGGER event_limits_kept BEFORE UPDATE ON workflow_event
+WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
+  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
+  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
+  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
+  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+BEGIN
+  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
 END;
 
 -- The triggers tell of every move; what others tell of them as well is passed over.
@@ -369,11 +583,29 @@ BEGIN
 END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
+DROP TRIGGER event_limits_kept;
+DROP TRIGGER event_limits;
+DROP TRIGGER signal_limits_kept;
+DROP TRIGGER rule_limits_kept;
+DROP TRIGGER rule_limits;
+DROP TRIGGER lane_limits_kept;
+DROP TRIGGER lane_limits;
+DROP TRIGGER registry_limits_kept;
+DROP TRIGGER registry_limits;
+DROP TRIGGER worker_limits_kept;
+DROP TRIGGER worker_limits;
+DROP TRIGGER step_limits_kept;
+DROP TRIGGER step_limits;
 DROP TRIGGER signal_limits;
 DROP TRIGGER schedule_limits_kept;
 DROP TRIGGER schedule_limits;
+DROP TRIGGER run_begins_pending;
 DROP TRIGGER run_limits_kept;
 DROP TRIGGER run_limits;
+DROP TRIGGER run_given_attempts;
+DROP TRIGGER run_lease_stays;
+DROP TRIGGER run_deleted_stays;
+DROP TRIGGER run_id_stays;
 DROP TRIGGER run_updated_by_sql;
 DROP TRIGGER run_leased_by_sql;
 DROP TRIGGER run_outcome_stays;
