@@ -345,7 +345,7 @@ def test_ctrl_c_stops_watching_and_not_the_run(app: swf.App, url: str) -> None:
         (["list", "--prefix", "a b."], "type prefix"),
         (["list", "--limit", "-1"], "-1 is not in the range"),
         (["cancel"], "Missing argument 'RUN...|-'"),
-        (["dance"], "No such command 'dance'"),
+        (["dance"], "there is no command 'runs dance'"),
     ],
 )
 def test_a_runs_command_called_wrongly_exits_with_2(arguments: list[str], sentence: str) -> None:
