@@ -109,7 +109,7 @@ async def test_an_input_that_does_not_fit_is_refused_and_nothing_is_created(app:
 
 
 async def test_only_workflows_and_names_can_be_triggered(app: swf.App) -> None:
-    with pytest.raises(swf.InvalidInput, match=r"decorated with @app\.workflow"):
+    with pytest.raises(swf.InvalidInput, match=r"no workflow: decorate it with @app\.workflow"):
         await app.trigger(print, 1)  # type: ignore[call-overload]
     with pytest.raises(swf.InvalidName, match="blank name"):
         await app.trigger("a blank name", 1)
