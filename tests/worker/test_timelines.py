@@ -15,7 +15,7 @@ import simpleworkflow as swf
 from simpleworkflow.model.errors import StoreUnavailable
 from simpleworkflow.store import open_ledger
 
-FOR_LONG = swf.Settings(lease=3600.0, sweep_every=3600.0, poll_every=0.1)
+FOR_LONG = swf.Settings(lease=3600.0, sweep_every=3600.0, poll_every=0.1, drain=0.1)
 
 
 class Server:
