@@ -82,10 +82,12 @@ class Children(Steps):
 
     async def start(self, child: NewRun, step_id: str) -> None:
         self._begin(step_id)
-        if self._recorded(step_id, StepKind.CHILD) is not None:
+        known = self._recorded(step_id, StepKind.CHILD)
+        if known is not None:
+            self.changed.compare(known, child.payload)
             return
         if self._has_past:
-            self.refuse_renamed(NewCall(step_id, child.payload))
+            self.changed.check_new(NewCall(step_id, child.payload), StepKind.CHILD)
         self._begun.add(child.id)
         child = child._replace(traceparent=tracing.for_child(self._stage.lease))
         output = payload.encode(str(child.id))

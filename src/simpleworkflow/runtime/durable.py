@@ -30,6 +30,7 @@ from .labels import about
 from .made import caller
 from .memo import durable
 from .races import Races
+from .steps import LONGEST_INPUT
 
 if TYPE_CHECKING:
     from .stage import Stage
@@ -221,8 +222,16 @@ class Durable(Races):
 
     async def _emit(self, step_id: str, event_type: str, text: str) -> None:
         self._begin(step_id)
-        if self._recorded(step_id, StepKind.EMIT) is None:
-            await self._write(self._record(step_id, StepKind.EMIT, StepStatus.SUCCEEDED, emits=(event_type, text)))
+        seen = text if len(text) <= LONGEST_INPUT else None
+        known = self._recorded(step_id, StepKind.EMIT)
+        if known is not None:
+            self.changed.compare(known, seen)
+            return
+        if self._has_past:
+            self.changed.check_effect(step_id, StepKind.EMIT, seen)
+        await self._write(
+            self._record(step_id, StepKind.EMIT, StepStatus.SUCCEEDED, input=seen, emits=(event_type, text))
+        )
 
     @durable
     def publish(self, name: str, value: Any) -> Coroutine[Any, Any, None]:

@@ -31,7 +31,8 @@ async def look_back(execution: Execution) -> None:
         if not any(has_not_begun(task) for task in execution.tasks):
             break
         await asyncio.sleep(0)
-    execution.durable.warn_of_unasked()
+    if execution.history.steps:
+        execution.durable.changed.warn_of_unasked()
     if not execution.durable.made.is_finished:
         await _wait_for_cancelled(execution)
         execution.durable.made.refuse_unfinished()

@@ -12,7 +12,6 @@ import functools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -31,11 +30,11 @@ from ..model.errors import (
 from ..model.moves import Outcome, Record, taking_along
 from ..model.records import Signal, Step
 from ..model.states import StepKind, StepStatus
-from ..model.step_places import name_of, path_of
 from .branches import BRANCH, IN_STEP, Branch, check_name
+from .changed_code import ChangedCode
 from .labels import about
+from .lazily import Lazily
 from .made import MadeCalls, caller
-from .renames import LeftBehind, NewCall
 from .replay import Replay
 from .waits import Wait, resolve
 
@@ -50,7 +49,6 @@ Coro = Coroutine[Any, Any, T]
 
 log = logging.getLogger("simpleworkflow.execute")
 
-MOST_TOLD = 5
 IN_MEMORY = 1.0
 """Delays shorter than this stay in memory: unwinding and resuming would cost more than it frees."""
 FINISHED = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED})
@@ -68,6 +66,8 @@ def durable(method: Callable[Concatenate[M, P], Coro[T]]) -> Callable[Concatenat
 
 
 class Memo:
+    changed = Lazily[ChangedCode](lambda self: ChangedCode(self._stage, self.replay, self._is_written))
+
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.replay = Replay(stage.history.steps, stage.history.redone)
@@ -197,51 +197,9 @@ class Memo:
         again = "resume" if self._stage.holds_misfits else "retry"
         return f"Deploy code that fits it; then: simpleworkflow runs {again} {self._stage.lease.id}"
 
-    def refuse_renamed(self, call: NewCall) -> None:
-        """Before something runs that is not on record: it may be on record under another name."""
-        stage, policy = self._stage, self._stage.on_changed
-        if policy == "run" or self.replay.is_said_to_be_new(call.step_id) or self.replay.is_done_again(call.step_id):
-            return
-        branch = BRANCH.get()
-        if branch is not None and (branch.callers is not None or branch.needs_key):
-            call = replace(call, in_order=False)
-        looker = LeftBehind(self.replay, stage.workflow.names_beside(call.callee), stage.trunk.made)
-        found = looker.look(call, lambda step: self._is_written(step.step_id))
-        if not found:
-            return
-        told = _left_behind(call.step_id, [step.step_id for step in found])
-        lease = stage.lease
-        if policy == "warn":
-            log.warning("run %s (%s): %s; it runs", lease.id, lease.type, told, extra=about(lease, step=call.step_id))
-            for step in found:
-                self.replay.excuse(step.step_id)
-            return
-        told += f". It was not run. {_remedy(call.step_id, found)}: simpleworkflow runs resume --run-new {lease.id}"
-        stage.set_aside(NonDeterminismError(told, new=call.step_id))
-        raise ExecutionStopped
-
     def _is_written(self, place: str) -> bool:
         """Whether the code has written this call and not begun it yet."""
         return place in self._written
-
-    def warn_of_unasked(self) -> None:
-        """The code has returned and left records behind: perhaps it has done something twice."""
-        if not self._has_past or self._stage.on_changed == "run":
-            return
-        made = self._stage.trunk.made
-        # A branch that was made and not entered has been dismissed before it began.
-        left = [
-            step.step_id
-            for step in self.replay.unasked()
-            if (path := path_of(step.step_id)) not in made or self.replay.has_been_in(path)
-        ]
-        if left:
-            lease, told = self._stage.lease, ", ".join(left[:MOST_TOLD]) + (", …" if len(left) > MOST_TOLD else "")
-            log.warning(
-                "run %s (%s) has ended without asking for %s, which is on record: its code has changed meanwhile",
-                *(lease.id, lease.type, told),
-                extra=about(lease),
-            )
 
     def _record(self, step_id: str, kind: StepKind, status: StepStatus, **rest: Any) -> Record:
         lease = self._stage.lease
@@ -361,35 +319,3 @@ class Memo:
             *(lease.id, lease.type, human(round(duration, 3)), told),
             extra=about(lease),
         )
-
-
-def _left_behind(step_id: str, old: Sequence[str]) -> str:
-    what = "renamed" if name_of(old[0]) != name_of(step_id) else "moved"
-    if what == "moved" and path_of(old[0]) == path_of(step_id):
-        what = "given another key"
-    if len(old) == 1:
-        told = f"{old[0]}, which is, is not asked for any more: it seems"
-    else:
-        listed = ", ".join(old[:MOST_TOLD]) + (", …" if len(old) > MOST_TOLD else "")
-        told = f"{listed} are, and are not asked for any more: one of them seems"
-    return f"{step_id} is not on record, and {told} to be {what}"
-
-
-def _remedy(step_id: str, found: Sequence[Step]) -> str:
-    """What to do, up to the command that says that the call is new."""
-    new, former, place = name_of(step_id), name_of(found[0].step_id), found[0].step_id
-    is_name = all(_is_other_name(old, step_id) for old in found)
-    if len(found) > 1:
-        told = f"write @swf.step(name={new!r}, formerly=…) with its name" if is_name else "deploy code that asks for it"
-        same = f"one of them, {told}"
-    elif is_name:
-        same = f"the same, write @swf.step(name={new!r}, formerly={former!r})"
-    else:
-        same = f"the same, deploy code that asks for it as {place} while such runs are under way"
-    return f"If it is {same} and resume the run; if it is new"
-
-
-def _is_other_name(old: Step, step_id: str) -> bool:
-    """Whether formerly= would find this record."""
-    in_place = path_of(old.step_id) == path_of(step_id)
-    return in_place and name_of(old.step_id) != name_of(step_id) and old.kind is StepKind.STEP

@@ -16,6 +16,8 @@ from ..model.step_places import NEW, SKIPPED, as_new, name_of, path_of
 
 EFFECTS = frozenset({StepKind.STEP, StepKind.CHILD})
 """What must not be done a second time because it has another name now."""
+TOLD = EFFECTS | {StepKind.EMIT}
+"""What must not be left behind without a word."""
 
 
 class Replay:
@@ -83,13 +85,13 @@ class Replay:
 
     # What has not been asked for.
 
-    def unasked(self) -> Iterator[Step]:
+    def unasked(self, kinds: frozenset[StepKind] = EFFECTS) -> Iterator[Step]:
         """The finished steps and started children that this execution has not asked for so far, as recorded; without
         those that only a failure led to."""
         for left in self._left.values():
             for step_id in left:
                 step = self._recorded.get(step_id)
-                if step is not None and step.kind in EFFECTS and step.status in _DONE and not self._is_behind(step):
+                if step is not None and step.kind in kinds and step.status in _DONE and not self._is_behind(step):
                     yield step
 
     def _is_behind(self, step: Step) -> bool:

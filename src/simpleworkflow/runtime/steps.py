@@ -89,12 +89,13 @@ class Steps(Memo):
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
         self._begin(step_id)
-        seen, attempt = _seen(args, kwargs), 0
+        seen, attempt = _seen(call.function, args, kwargs), 0
         known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
         if known is None and self._has_past:
-            self.refuse_renamed(NewCall(step_id, seen, call.own_name, call.function, call.options.formerly))
+            new = NewCall(step_id, seen, call.own_name, call.function, call.options.formerly)
+            self.changed.check_new(new, StepKind.STEP)
         if known is not None:
-            self._compare(step_id, known.input_json, seen)
+            self.changed.compare(known, seen)
             if known.status is StepStatus.SUCCEEDED:
                 return self.read(call.read, known.output_json, step_id)
             if known.status is StepStatus.FAILED:
@@ -137,15 +138,6 @@ class Steps(Memo):
             if place in steps and branch.take_next(name, key):
                 return place
         return step_id
-
-    def _compare(self, step_id: str, recorded: str | None, now: str | None) -> None:
-        """Other arguments than on record: perhaps the code was mended, perhaps branches share what they should not."""
-        if recorded is not None and now is not None and not payload.same_json(recorded, now):
-            lease = self._stage.lease
-            log.warning(
-                "run %s (%s): step %s is on record with other arguments; the recorded output is returned",
-                lease.id, lease.type, step_id, extra=about(lease, step=step_id),
-            )  # fmt: skip
 
     async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> str | None:
         """Returns when it is time for another attempt; if there is none, with the error as it is on record."""
@@ -290,8 +282,10 @@ class Steps(Memo):
         )
 
 
-def _seen(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def _seen(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """A step's arguments as its history shows them; what is not JSON, or is large, is left out."""
+    if type(function) is functools.partial:
+        args, kwargs = (*function.args, *args), function.keywords | kwargs
     if not args and not kwargs:
         return None
     shown: Any = args[0] if len(args) == 1 else args

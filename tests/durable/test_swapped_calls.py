@@ -1,0 +1,172 @@
+"""Calls of one name that come in another order than they did: no outcome is given to another call, and nothing is done
+a second time, without a word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from support.deploys import GO, Shop, begun, until_held
+
+import simpleworkflow as swf
+
+did: list[str] = []
+Code = Callable[[swf.Context, list[int]], Awaitable[Any]]
+
+
+@pytest.fixture
+def shop(app: swf.App) -> Shop:
+    did.clear()
+
+    @app.workflow("t.kid.v1")
+    async def kid(ctx: swf.Context, number: int) -> int:
+        did.append(f"kid {number}")
+        return number
+
+    return Shop(app)
+
+
+@swf.step
+async def charge(number: int) -> int:
+    did.append(f"charge {number}")
+    return number
+
+
+async def steps(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await charge(number)
+
+
+async def gathered(ctx: swf.Context, numbers: list[int]) -> None:
+    await asyncio.gather(*(ctx.step(charge, number) for number in numbers))
+
+
+async def one_branch_each(ctx: swf.Context, numbers: list[int]) -> None:
+    async def branch(number: int) -> None:
+        await charge(number)
+
+    await asyncio.gather(*map(branch, numbers))
+
+
+async def partials(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await ctx.step(partial(charge.function, number))
+
+
+async def named(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await ctx.step("pay", lambda n: did.append(f"charge {n}"), number)
+
+
+async def children(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await ctx.trigger("t.kid.v1", number)
+
+
+async def of_the_app(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await shop_app[0].trigger("t.kid.v1", number)
+
+
+async def emits(ctx: swf.Context, numbers: list[int]) -> None:
+    for number in numbers:
+        await ctx.emit("paid", number)
+
+
+shop_app: list[swf.App] = []
+
+KINDS: dict[str, Code] = {
+    "steps": steps,
+    "gathered": gathered,
+    "a branch each": one_branch_each,
+    "partials": partials,
+    "named": named,
+    "children": children,
+    "of the app": of_the_app,
+    "emits": emits,
+}
+ORDERS = {
+    "another order of what is on record": ([1, 2], [2, 1]),
+    "one before the others": ([1], [7, 1]),
+    "one between": ([1, 2], [1, 7, 2]),
+    "one of several removed": ([1, 2, 3], [2, 3]),
+    "a set whose order has changed": ([1], [2, 1]),
+}
+
+
+def looping(code: Code, numbers: list[int], rest: list[int] = []) -> Callable[[swf.Context], Any]:  # noqa: B006
+    async def handler(ctx: swf.Context) -> str:
+        await code(ctx, numbers)
+        await ctx.wait_for_signal(GO)
+        await code(ctx, rest)
+        return "done"
+
+    return handler
+
+
+@pytest.mark.parametrize(("old", "new"), ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("code", KINDS.values(), ids=KINDS)
+async def test_calls_that_come_in_another_order_hold_the_run(
+    shop: Shop, code: Code, old: list[int], new: list[int]
+) -> None:
+    shop_app[:] = [shop.app]
+    handle = await begun(shop, looping(code, old))
+    before = sorted(did)
+    with shop.app.served_by(shop.deploy(looping(code, new))):
+        async with shop.app.worker():
+            run = await until_held(shop.app, handle.id)
+    assert "other arguments" in str(run.hold_reason)
+    assert not {one for one in did if did.count(one) > before.count(one)} & set(before), "nothing is done again"
+
+
+@pytest.mark.parametrize("code", KINDS.values(), ids=KINDS)
+async def test_calls_that_are_added_behind_the_others_run(shop: Shop, code: Code) -> None:
+    shop_app[:] = [shop.app]
+    handle = await begun(shop, looping(code, [1, 2]))
+    with shop.app.served_by(shop.deploy(looping(code, [1, 2, 3], [1, 4]))):
+        async with shop.app.worker():
+            assert await handle.result("10s") == "done"
+
+
+@pytest.mark.parametrize("code", [steps, children, emits], ids=["steps", "children", "emits"])
+async def test_other_arguments_that_are_nowhere_on_record_are_warned_of(
+    shop: Shop, code: Code, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = await begun(shop, looping(code, [1]))
+    took = list(did)
+
+    with shop.app.served_by(shop.deploy(looping(code, [5]))):
+        async with shop.app.worker():
+            assert await handle.result("10s") == "done"
+    assert did == took
+    assert "is on record with other arguments" in caplog.text
+
+
+@pytest.mark.parametrize("code", KINDS.values(), ids=KINDS)
+async def test_a_call_that_somebody_said_is_new_runs(shop: Shop, code: Code) -> None:
+    shop_app[:] = [shop.app]
+    handle = await begun(shop, looping(code, [1]))
+    with shop.app.served_by(shop.deploy(looping(code, [7, 1]))):
+        async with shop.app.worker():
+            await until_held(shop.app, handle.id)
+            await handle.resume(run_new=True)
+            assert await handle.result("10s") == "done"
+
+
+async def test_a_renamed_event_is_named_when_the_run_ends(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    async def old(ctx: swf.Context) -> None:
+        await ctx.emit("paid", 1)
+        await ctx.wait_for_signal(GO)
+
+    async def new(ctx: swf.Context) -> None:
+        await ctx.emit("order.paid", 1)
+        await ctx.wait_for_signal(GO)
+
+    handle = await begun(shop, old)
+    with shop.app.served_by(shop.deploy(new)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert "without asking for @emit paid#0" in caplog.text
