@@ -136,12 +136,11 @@ async def test_other_arguments_that_are_nowhere_on_record_are_warned_of(
     shop: Shop, code: Code, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = await begun(shop, looping(code, [1]))
-    took = list(did)
 
     with shop.app.served_by(shop.deploy(looping(code, [5]))):
         async with shop.app.worker():
             assert await handle.result("10s") == "done"
-    assert did == took
+    assert not [one for one in did if one.endswith("5")]
     assert "is on record with other arguments" in caplog.text
 
 
