@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -260,3 +262,108 @@ async def test_a_task_without_durable_calls_that_is_left_behind_is_told(
         assert await app.run(bank, timeout="10s") == "paid"
     (told,) = [line for line in caplog.messages if "call_the_bank" in line]
     assert "left 1 task under way" in told
+
+
+async def pay(ctx: swf.Context | None, cents: int) -> bool:
+    assert ctx is not None
+    await ctx.step(charge, cents)
+    return True
+
+
+def dropped(ctx: swf.Context) -> None:
+    pay(ctx, 1)  # type: ignore[unused-coroutine]
+
+
+def asked_whether_it_is_true(ctx: swf.Context) -> None:
+    if pay(ctx, 1):
+        pass
+
+
+def dropped_in_a_list(ctx: swf.Context) -> None:
+    [pay(ctx, cents) for cents in range(2)]
+
+
+def kept_in_a_name(ctx: swf.Context) -> None:
+    kept = pay(ctx, 1)
+    assert kept is not None
+
+
+HELPERS = [dropped, asked_whether_it_is_true, dropped_in_a_list, kept_in_a_name]
+
+
+@pytest.mark.parametrize("helper", HELPERS)
+async def test_a_coroutine_of_its_own_that_a_workflow_forgot_to_await_fails_the_run_each_time(
+    app: swf.App, helper: Any
+) -> None:
+    """Python would warn of the first one only, and of no run."""
+
+    @app.workflow("t.forgot.v1", retry=ONCE)
+    async def forgot(ctx: swf.Context) -> str:
+        helper(ctx)
+        return "paid"
+
+    @app.workflow("t.blocking.v1", retry=ONCE)
+    def blocking(ctx: swf.SyncContext) -> str:
+        pay(None, 1)  # type: ignore[unused-coroutine]
+        return "paid"
+
+    async with app.worker():
+        for workflow in (forgot, forgot, blocking):
+            run = await app.wait((await app.trigger(workflow)).id, timeout="10s")
+            assert run.status is Status.FAILED
+            assert run.attempt == 1
+            told = r"pay\(…\) at test_forgotten_await\.py:\d+ was not awaited.* write await pay\("
+            assert re.search(told, str(run.last_error))
+
+
+async def test_nothing_durable_happens_after_a_coroutine_was_thrown_away(app: swf.App) -> None:
+    did: list[int] = []
+
+    @swf.step
+    async def ship(parcel: int) -> None:
+        did.append(parcel)
+
+    @app.workflow("t.forgot.v1", retry=ONCE)
+    async def forgot(ctx: swf.Context) -> None:
+        if pay(ctx, 1):
+            await ship(1)
+
+    async with app.worker():
+        run = await app.wait((await app.trigger(forgot)).id, timeout="10s")
+    assert run.status is Status.FAILED
+    assert did == []
+
+
+async def test_what_the_garbage_collector_finds_is_no_runs_fault(app: swf.App) -> None:
+    """It may be anybody's."""
+    @app.workflow("t.collects.v1", retry=ONCE)
+    async def collects(ctx: swf.Context) -> str:
+        gc.disable()  # the collection is ours
+        lost: list[Any] = [pay(None, 1)]
+        lost.append(lost)
+        del lost
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            gc.collect()
+        gc.enable()
+        assert any("was never awaited" in str(one.message) for one in told)
+        return "fine"
+
+    async with app.worker():
+        assert await app.run(collects, timeout="10s") == "fine"
+
+
+async def test_what_is_thrown_away_inside_a_step_is_no_fault_of_the_workflow(app: swf.App) -> None:
+    @swf.step
+    async def sloppy() -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pay(None, 1)  # type: ignore[unused-coroutine]
+        return "fine"
+
+    @app.workflow("t.sloppy.v1", retry=ONCE)
+    async def calls(ctx: swf.Context) -> str:
+        return await sloppy()
+
+    async with app.worker():
+        assert await app.run(calls, timeout="10s") == "fine"

@@ -62,6 +62,8 @@ class MadeCalls:
     def __init__(self) -> None:
         self._made: dict[str, _Entry] = {}
         self._prune_at = PRUNE_AT
+        self.dropped: list[tuple[str, str]] = []
+        """Coroutines of the code's own that nobody can await any more, and where they went (unawaited.py)."""
 
     def add(self, place: str, call: Call, what: str, frame: FrameType, branch: Branch | None) -> None:
         made = self._made
@@ -73,19 +75,31 @@ class MadeCalls:
 
     @property
     def is_finished(self) -> bool:
-        return all(call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values())
+        return not self.dropped and all(
+            call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values()
+        )
 
     def refuse_unfinished(self) -> None:
         """The code has returned: what is not finished now would never be."""
+        if self.dropped:
+            raise self.mistake()
         unfinished = [one for one in self._made.values() if one[0].cr_frame is not None and not _is_lost(one[-1])]
         if unfinished:
             raise InvalidWorkflow(_told(unfinished))
 
     def refuse_dropped(self, written: Collection[str]) -> None:
         """Of the calls at these places, which have not begun: those that nothing refers to but we."""
+        if self.dropped:
+            raise self.mistake()
         dropped = [place for place in written if place in self._made and _is_dropped(self._made, place)]
         if dropped:
             raise InvalidWorkflow(_told([self._made[place] for place in dropped]))
+
+    def mistake(self) -> InvalidWorkflow:
+        """Of a coroutine that was thrown away."""
+        (name, place), *others = self.dropped
+        left = f"; so were {len(others)} more" if others else ""
+        return InvalidWorkflow(f"{name}(…){place} was not awaited{left}: it has not run; write await {name}(…)")
 
     def close(self) -> None:
         """Without Python's warning for each that was never awaited: what is to be said of them has been said."""

@@ -101,6 +101,7 @@ class Memo:
             and get_ident() in stage.threads
             and stage.reason is None  # is_over, without the price of a call
             and not stage.ended
+            and not self.made.dropped
         ):
             return branch
         raise self._why_not(branch)
@@ -112,6 +113,8 @@ class Memo:
             return ExecutionStopped()
         if get_ident() not in self._stage.threads:
             return InvalidWorkflow("durable calls belong to the workflow's own thread; this one comes from elsewhere")
+        if self.made.dropped and IN_STEP.get() is None:
+            return self.made.mistake()
         if IN_STEP.get() is not None:
             told = "a durable call inside a step: a step is one piece; call it from the workflow itself"
             return InvalidWorkflow(told)
@@ -291,7 +294,7 @@ class Memo:
         if record is not None:
             timers.append(stage.call_later(IN_MEMORY, lambda: stage.keep(wait)))
         self._warn_of_deadline(duration)
-        if self._written:
+        if self._written or self.made.dropped:
             self.made.refuse_dropped(self._written)
         stage.waits[wait] = None
         stage.look_again()

@@ -31,6 +31,7 @@ from ..runtime.stage import Services
 from ..runtime.stop import Stop
 from ..runtime.tasks import install_task_factory
 from ..runtime.threads import DaemonThreads
+from ..runtime.unawaited import install as watch_unawaited
 from ..store import Ledger
 from ..store.operations import steps
 from .claim import Claimer
@@ -123,6 +124,7 @@ class Worker:
             spare_collector()
         self._loop = loop = asyncio.get_running_loop()
         install_task_factory(loop, self._settings.log_errors)
+        watch_unawaited()
         threads = self._settings.concurrency
         self._threads = DaemonThreads(threads, "simpleworkflow-run")
         # Steps have threads of their own: handlers that fill every thread would wait for their own steps for ever.
