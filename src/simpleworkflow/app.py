@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from .client.client import Client
+from .client.handle import RunHandle
 from .client.sync import SyncClient
 from .clock import Clock
 from .config import PREFIXES_VARIABLE, LogErrors, Settings
@@ -29,9 +30,11 @@ from .model.outbox import lifecycle_rules
 from .model.policies import OnChanged, OnMisfit
 from .model.records import Definition
 from .model.retry import DEFAULT_RETRY, Retry
-from .runtime.context import Context, SyncContext
+from .runtime.context import ChildHandle, Context, SyncChildHandle, SyncContext
 from .runtime.failing import ErrorHook
+from .runtime.miscalled import add_face
 from .runtime.registry import Options, Registry, Workflow, make_workflow
+from .runtime.step import StepFunction
 from .sinks.protocol import Sink
 from .worker import Worker, WorkerOptions
 from .worker.embedded import EmbeddedWorker
@@ -308,3 +311,7 @@ def _spans(prefixes: str | Iterable[str] | None) -> list[Span]:
     if isinstance(prefixes, str):
         return parse_prefixes(prefixes) or [EVERYTHING]
     return merge_spans([span_of_prefix(prefix) for prefix in prefixes]) or [EVERYTHING]
+
+
+for _face in (App, Context, SyncContext, ChildHandle, SyncChildHandle, RunHandle, StepFunction):
+    add_face(_face)

@@ -336,6 +336,7 @@ async def test_nothing_durable_happens_after_a_coroutine_was_thrown_away(app: sw
 
 async def test_what_the_garbage_collector_finds_is_no_runs_fault(app: swf.App) -> None:
     """It may be anybody's."""
+
     @app.workflow("t.collects.v1", retry=ONCE)
     async def collects(ctx: swf.Context) -> str:
         gc.disable()  # the collection is ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -37,6 +38,19 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         lambda ctx: ctx.trigger(inside),
         r"inside is a function and no workflow: write ctx\.step\(",
     ),
+    "an option that there is none of": (
+        lambda ctx: ctx.wait_for_signal("go", timout="1s"),
+        "the arguments do not fit: .*'timout'",
+    ),
+    "too many arguments": (lambda ctx: ctx.run("t.a.v1", 1, 2), "the arguments do not fit"),
+    "no function": (lambda ctx: ctx.step(), "the arguments do not fit"),
+    "options that a step has not": (lambda ctx: ctx.step(nested.options(keys="a"), ctx), "the arguments do not fit"),
+    "a step that was called already": (
+        lambda ctx: ctx.step(nested(ctx)),
+        "takes a function and its arguments, and got the call itself",
+    ),
+    "a name that is a number": (lambda ctx: ctx.wait_for_signal(3), "a signal is named by a text, not by 3"),
+    "a key that is a number": (lambda ctx: ctx.run("t.a.v1", key=5), r"a key is a text, not 5: write key=str\("),
     "a race of nothing": (lambda ctx: ctx.race(), "ctx.race takes the calls themselves"),
 }
 
@@ -152,3 +166,43 @@ async def test_blocking_calls_of_the_app_in_an_async_workflow_end_the_run_at_its
         with pytest.raises(swf.RunFailed, match="in an async workflow would block its whole worker") as failed:
             await app.run(blocking, timeout="10s")
     assert failed.value.run.attempt == 1
+
+
+@swf.step
+def measure(parcel: int) -> int:
+    return parcel
+
+
+CAUGHT: dict[str, tuple[Any, str]] = {
+    "a plain step": (lambda ctx: measure(1), "measure is a plain def step and its workflow an async def"),
+    "a lambda": (lambda ctx: ctx.step(lambda: 1), "a lambda has no name to remember it by"),
+    "a call": (lambda ctx: ctx.step(measure.function(1)), "cannot be called"),
+}
+
+
+@pytest.mark.parametrize(("call", "told"), CAUGHT.values(), ids=CAUGHT)
+async def test_a_step_that_was_called_wrongly_fails_the_run_though_its_code_catches_everything(
+    app: swf.App, call: Any, told: str
+) -> None:
+    @app.workflow("t.catches.v1", retry=MANY)
+    async def catches(ctx: swf.Context) -> str:
+        with contextlib.suppress(Exception):
+            await call(ctx)
+        return "the step has not run"
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=told) as failed:
+            await app.run(catches, timeout="10s")
+        assert failed.value.run.attempt == 1
+
+
+async def test_calls_of_the_app_with_arguments_that_it_does_not_take_end_a_run_at_once(app: swf.App) -> None:
+    @app.workflow("t.mistake.v1", retry=MANY)
+    async def mistaken(ctx: swf.Context) -> None:
+        handle = await app.trigger("t.other.v1")
+        await handle.signal("go", paylod=1)  # type: ignore[call-arg]
+
+    async with app.worker():
+        with pytest.raises(swf.RunFailed, match=r"the arguments do not fit: .*'paylod'") as failed:
+            await app.run(mistaken, timeout="10s")
+        assert failed.value.run.attempt == 1

@@ -169,3 +169,23 @@ async def test_a_renamed_event_is_named_when_the_run_ends(shop: Shop, caplog: py
         async with shop.app.worker():
             await handle.result("10s")
     assert "without asking for @emit paid#0" in caplog.text
+
+
+async def test_a_signal_that_is_sent_before_another_one_holds_the_run(shop: Shop) -> None:
+    """Its id says which signal of the workflow it is."""
+    other = await shop.app.trigger("t.other.v1")
+
+    def sending(names: list[str]) -> Callable[[swf.Context], Any]:
+        async def handler(ctx: swf.Context) -> None:
+            for name in names:
+                await shop.app.signal(other.id, name)
+            await ctx.wait_for_signal(GO)
+
+        return handler
+
+    handle = await begun(shop, sending(["paid"]))
+    with shop.app.served_by(shop.deploy(sending(["packed", "paid"]))):
+        async with shop.app.worker():
+            run = await until_held(shop.app, handle.id)
+    assert "an earlier execution has sent another signal from this place" in str(run.hold_reason)
+    assert [signal.name for signal in await shop.app.signals(other.id)] == ["paid"]

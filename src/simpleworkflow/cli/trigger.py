@@ -40,7 +40,13 @@ def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None
 @click.argument("type", metavar="TYPE", callback=check_name)
 @click.argument("payload", required=False, metavar="[PAYLOAD|-|@FILE]")
 @url_option
-@click.option("--key", callback=check_one_key, help="Idempotency key: one run per key, however often this is asked.")
+@click.option(
+    "--key",
+    "--idempotency-key",
+    "key",
+    callback=check_one_key,
+    help="Idempotency key: one run per key, however often this is asked.",
+)
 @click.option("--priority", type=click.IntRange(0, 999), help="Lower runs first (100).")
 @click.option("--delay", callback=check_duration, help="Not before so long from now.")
 @click.option("--at", type=ExactInstant(), help="Not before this instant, such as 2030-01-31T12:00Z.")

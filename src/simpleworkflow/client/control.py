@@ -7,7 +7,7 @@ from typing import Any, overload
 from uuid import UUID
 
 from ..clock import new_id
-from ..model.errors import AlreadyFinished, RunNotFound
+from ..model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound
 from ..model.names import check_type
 from ..model.payload import encode
 from ..model.records import Definition, Run
@@ -18,7 +18,7 @@ from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from .addressing import by_key
-from .inside import awaited, workflow_here
+from .inside import awaited, other_signal, workflow_here
 from .outbox import Outbox
 from .request import RunId, reason_text, run_uuid
 
@@ -65,11 +65,17 @@ class Control(Outbox):
             run_id, (name, payload) = None, by_key(run_id, name, payload, None)
         wanted = await self._meant(run_id, key)
         here = workflow_here(self._home)
+        is_derived = id is None
         if id is None and here is not None:
             id = await here.call(here.durable.new_signal_id)
         signal_id = new_id() if id is None else run_uuid(id)
         text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
-        await self._engine.run(steps.send(signal_id, wanted, check_name(name, "signal"), text))
+        try:
+            await self._engine.run(steps.send(signal_id, wanted, check_name(name, "signal"), text))
+        except IdempotencyConflict as error:
+            if here is None or not is_derived:
+                raise
+            raise await other_signal(here, error) from error
         await self._engine.tell(Hint.CONTROL)
         await self._engine.tell(Hint.READY)
         return signal_id

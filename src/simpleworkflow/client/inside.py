@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from ..model.duration import Duration
-from ..model.errors import ResultTimeout
+from ..model.errors import NonDeterminismError, ResultTimeout
 from ..model.records import Created, NewRun
 from ..runtime.branches import BRANCH, IN_STEP
 from ..runtime.execute import Execution
@@ -71,6 +71,16 @@ async def remember_created(here: Execution, type: str, create: Callable[[], Coro
 
     told = await here.call(lambda: here.durable.remember(f"trigger {type}", created, list[Any]))
     return Created(UUID(told[0]), bool(told[1]))
+
+
+async def other_signal(here: Execution, error: Exception) -> BaseException:
+    """At the place of this signal the workflow has sent another one before: its code has changed."""
+    told = f"app.signal: an earlier execution has sent another signal from this place: {error}"
+
+    async def hold() -> BaseException:
+        return here.durable.misfit(NonDeterminismError(told))
+
+    return await here.call(hold)
 
 
 async def child_result(here: Execution, child_id: UUID, output_type: Any, timeout: Duration | None) -> Any:

@@ -221,8 +221,10 @@ class Branch:
 
 
 def check_name(name: str, what: str = "step") -> str:
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise InvalidName(f"{str(name)[:40]!r} cannot name a {what}; use 1 to {LONGEST_NAME} printable characters")
+    if not isinstance(name, str):
+        raise InvalidName(f"a {what} is named by a text, not by {name!r:.40}")
+    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InvalidName(f"{name[:40]!r} cannot name a {what}; use 1 to {LONGEST_NAME} printable characters")
     if "#" in name or "/" in name or name.startswith("@"):
         raise InvalidName(f"{name[:40]!r} cannot name a {what}: #, / and a leading @ mark places inside a run")
     return name
@@ -243,8 +245,10 @@ def _check_length(step_id: str) -> str:
 
 
 def _check_key(key: str) -> str:
-    if not isinstance(key, str) or not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise InvalidName(f"{str(key)[:40]!r} cannot be a key; use 1 to {_LONGEST_KEY} printable characters")
+    if not isinstance(key, str):
+        raise InvalidName(f"a key is a text, not {key!r:.40}: write key=str(…)")
+    if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise InvalidName(f"{key[:40]!r} cannot be a key; use 1 to {_LONGEST_KEY} printable characters")
     return key
 
 

@@ -41,7 +41,9 @@ def call_step(execution: Any, step: StepFunction[..., Any], args: tuple[Any, ...
     if is_async != in_async:
         kinds = "a plain def", "an async def"
         told = f"{step} is {kinds[is_async]} step and its workflow {kinds[in_async]}"
-        raise InvalidWorkflow(f"{told}; write {'await ' if in_async else ''}ctx.step({step}, …)")
+        refusal = InvalidWorkflow(f"{told}; write {'await ' if in_async else ''}ctx.step({step}, …)")
+        execution.durable.made.refused = refusal  # also when the code catches it: the step has not run
+        raise refusal
     if in_async:
         return execution.durable.step(step, args, kwargs, above=3)
     return execution.block(lambda: execution.durable.step(step, args, kwargs))

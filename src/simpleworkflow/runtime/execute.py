@@ -34,6 +34,7 @@ from .durable import Durable
 from .labels import about
 from .lazily import Lazily
 from .look_back import look_back
+from .miscalled import as_mistake
 from .registry import Workflow
 from .stage import Services, Stage
 from .stop import Stop
@@ -325,7 +326,7 @@ class Execution(Stage):
         except BaseException as error:
             if self._is_void:
                 return self._stopped_ending()
-            return self._failed(error)
+            return self._failed(as_mistake(error))
 
     def _failed(self, error: BaseException) -> Ending:
         """Never raises: an error that nobody can describe must not leave a run without end."""
@@ -339,7 +340,6 @@ class Execution(Stage):
     def _describe_failure(self, error: BaseException) -> Ending:
         if isinstance(error, Misfit) and self.holds_misfits:
             return self._set_aside(error)
-        hold = self.workflow.on_exhausted == "hold"
         siblings = failed_beside(error, self.escaped)
         return failure.after_failure(
             self.lease,
@@ -347,7 +347,7 @@ class Execution(Stage):
             self.workflow.retry,
             elapsed=self.elapsed,
             chance=random.random(),
-            hold=hold,
+            hold=self.workflow.on_exhausted == "hold",
             also=tuple(step for one in siblings for step in failure.failed_steps(one)),
         )
 

@@ -182,7 +182,8 @@ def _what_happened(failure: Failure) -> str:
         soon = f"in {human(round(failure.retry_in, 3))}" if failure.retry_in >= 0.001 else "at once"
         return f"{what} failed and will be retried {soon} ({count})"
     if failure.outcome is Outcome.HELD:
-        return f"{what} failed and is held for an operator ({count})"
+        is_spent = failure.attempt >= failure.max_attempts
+        return f"{what} failed and is held for an operator ({count})" if is_spent else f"{what} is held for an operator"
     if failure.outcome is Outcome.TIMED_OUT:
         return f"{what} timed out while it was executing ({count})"
     return f"{what} failed for good ({count})"

@@ -62,6 +62,8 @@ class MadeCalls:
     def __init__(self) -> None:
         self._made: dict[str, _Entry] = {}
         self._prune_at = PRUNE_AT
+        self.refused: Exception | None = None
+        """A call of a step that was written wrongly, so that the step has not run, whatever the code makes of that."""
         self.dropped: list[tuple[str, str]] = []
         """Coroutines of the code's own that nobody can await any more, and where they went (unawaited.py)."""
 
@@ -75,12 +77,16 @@ class MadeCalls:
 
     @property
     def is_finished(self) -> bool:
-        return not self.dropped and all(
-            call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values()
+        return (
+            not self.dropped
+            and self.refused is None
+            and all(call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values())
         )
 
     def refuse_unfinished(self) -> None:
         """The code has returned: what is not finished now would never be."""
+        if self.refused is not None:
+            raise self.refused
         if self.dropped:
             raise self.mistake()
         unfinished = [one for one in self._made.values() if one[0].cr_frame is not None and not _is_lost(one[-1])]

@@ -247,7 +247,8 @@ def _other(option: str, other: Any, own: str) -> str | None:
         return None
     name = other.name if isinstance(other, Workflow) else other
     if not isinstance(name, str):
-        raise InvalidPolicy(f"{own}: {option} takes a workflow or its name, not {other!r}")
+        given = f"the step {other}" if hasattr(other, "step_options") else repr(other)
+        raise InvalidPolicy(f"{own}: {option} takes a workflow or its name, not {given}")
     if check_type(name) == own:
         raise InvalidPolicy(f"{own}: {option} names the workflow itself; its failures would start it for ever")
     return name

@@ -255,6 +255,11 @@ def resolve(first: Any, rest: tuple[Any, ...]) -> tuple[Call, tuple[Any, ...]]:
         call = first.call if given is None else _make_call(first.function, first.step_options, first.facts, given)
     else:
         _refuse_workflow(first, f"is a workflow: write ctx.run({_shown(first)}, …)")
+        if inspect.iscoroutine(first):
+            told = "ctx.step takes a function and its arguments, and got the call itself"
+            raise InvalidWorkflow(
+                f"{told}: write ctx.step(fn, *args); a decorated step may be awaited as await fn(*args)"
+            )
         if not callable(first):
             raise InvalidWorkflow(f"ctx.step runs functions; {first!r} cannot be called (write ctx.step(fn, *args))")
         call = _call_of_a_function(first, given)

@@ -17,23 +17,29 @@ import inspect
 import logging
 import random
 import sys
-import traceback
-import types
 from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..model import failure, moves, payload
 from ..model.duration import human
-from ..model.errors import ExecutionStopped, InvalidWorkflow, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ..model.errors import (
+    ExecutionStopped,
+    InvalidName,
+    InvalidWorkflow,
+    PayloadError,
+    RetryAfter,
+    StepFailed,
+    StepTimeout,
+)
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body, Branch
 from .labels import about
 from .memo import Memo
+from .miscalled import is_miscalled, miscalled
 from .renames import NewCall
-from .step import Call, StepOptions, resolve
+from .step import Call, resolve
 from .tasks import is_being_cancelled
 
 if TYPE_CHECKING:
@@ -52,7 +58,6 @@ STALLED = (
     "the event loop stood still meanwhile, in this step or in another run: await what takes long, or write it as a "
     "plain def"
 )
-_OPTIONS = frozenset(field.name for field in fields(StepOptions))
 SWALLOWED = "its code has caught the cancellation and gone on: let asyncio.CancelledError pass"
 
 
@@ -77,7 +82,11 @@ class Steps(Memo):
         if self._stage.reason is not None:
             return self.refuse()  # as `durable` does it, without the price of a call
         branch = self._enter()
-        call, args = resolve(first, rest)
+        try:
+            call, args = resolve(first, rest)
+        except (InvalidName, InvalidWorkflow) as error:
+            self.made.refused = self.made.refused or error
+            raise
         step_id = branch.identify(call.name, call.options.key)
         if call.options.formerly and self._has_past:
             step_id = self._as_recorded(branch, step_id, call)
@@ -112,8 +121,8 @@ class Steps(Memo):
                 error = raised.error if isinstance(raised, _EndedByCancel) else raised
                 if self._stage.is_over:
                     raise ExecutionStopped from error
-                if type(error) is TypeError and _is_miscalled(call.function, args, kwargs, error):
-                    error = _miscalled(kwargs, error)
+                if type(error) is TypeError and is_miscalled(call.function, args, kwargs, error):
+                    error = miscalled(kwargs, error)
                 attempt += 1
                 story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
                 failed = await self._after_failure(call, step_id, error, story)
@@ -293,38 +302,6 @@ def _seen(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str |
         return payload.glance({"args": args, "kwargs": kwargs} if kwargs else shown, limit=LONGEST_INPUT)
     except PayloadError:
         return None
-
-
-def _is_miscalled(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:
-    """Whether the arguments do not fit the function, and it is certain that no line of it has run: it is written in
-    Python, cannot be called with them, and nothing but our own code is in the traceback."""
-    target = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    target = target.__func__ if isinstance(target, types.MethodType) else target
-    if isinstance(target, type):
-        return False  # who knows what making one of it has done
-    if not isinstance(target if inspect.isroutine(target) else type(target).__call__, types.FunctionType):
-        return False
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not all(str(frame.f_globals.get("__name__")).startswith(f"{__package__}.") for frame in frames):
-        return False
-    try:
-        inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
-    except TypeError:
-        return True
-    except ValueError:
-        pass  # it has no signature
-    return False
-
-
-def _miscalled(kwargs: dict[str, Any], error: TypeError) -> InvalidWorkflow:
-    told = f"the arguments do not fit: {error}"
-    if chosen := [name for name in kwargs if name in _OPTIONS and f"'{name}'" in str(error)]:
-        told += f"; {chosen[0]} is an option: write swf.step({chosen[0]}=…), or step.options({chosen[0]}=…)"
-    mistake = InvalidWorkflow(told)
-    mistake.__cause__ = error
-    return mistake
 
 
 def _too_late(call: Call) -> StepTimeout:
