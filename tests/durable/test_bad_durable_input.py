@@ -57,7 +57,7 @@ async def test_a_bad_name_is_refused_by_every_call_that_takes_one(app: swf.App) 
 async def test_a_signal_that_nobody_could_wait_for_is_refused_at_the_door(app: swf.App) -> None:
     handle = await app.trigger("t.nobody.v1", delay="1h")
     for name in BAD_NAMES:
-        with pytest.raises(swf.InvalidName, match="cannot name a signal|a signal is named by a text"):
+        with pytest.raises(swf.InvalidName, match=r"cannot name a signal|a signal is named by a text"):
             await handle.signal(name)
     assert await app.signals(handle.id) == []
 
@@ -67,7 +67,7 @@ async def test_a_bad_key_is_refused_and_one_that_is_used_twice_too(app: swf.App)
 
     async def handler(ctx: swf.Context) -> str:
         for key in keys:
-            with pytest.raises(swf.InvalidName, match="cannot be a key|a key is a text"):
+            with pytest.raises(swf.InvalidName, match=r"cannot be a key|a key is a text"):
                 await ctx.run("t.child.v1", key=key)
         first = ctx.trigger("t.child.v1", key="same")
         with pytest.raises(swf.InvalidName, match="names two calls"):

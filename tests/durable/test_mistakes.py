@@ -175,7 +175,6 @@ def measure(parcel: int) -> int:
 
 CAUGHT: dict[str, tuple[Any, str]] = {
     "a plain step": (lambda ctx: measure(1), "measure is a plain def step and its workflow an async def"),
-    "a lambda": (lambda ctx: ctx.step(lambda: 1), "a lambda has no name to remember it by"),
     "a call": (lambda ctx: ctx.step(measure.function(1)), "cannot be called"),
 }
 

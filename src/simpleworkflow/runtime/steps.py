@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import failure, moves, payload
 from ..model.duration import human
-from ..model.errors import (
-    ExecutionStopped,
-    InvalidName,
-    InvalidWorkflow,
-    PayloadError,
-    RetryAfter,
-    StepFailed,
-    StepTimeout,
-)
+from ..model.errors import ExecutionStopped, InvalidWorkflow, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body, Branch
@@ -84,7 +76,7 @@ class Steps(Memo):
         branch = self._enter()
         try:
             call, args = resolve(first, rest)
-        except (InvalidName, InvalidWorkflow) as error:
+        except InvalidWorkflow as error:
             self.made.refused = self.made.refused or error
             raise
         step_id = branch.identify(call.name, call.options.key)
