@@ -33,8 +33,8 @@ def add_face(cls: type) -> None:
 def as_mistake(error: BaseException) -> BaseException:
     """The same error; or, when a call of ours was made with arguments that it does not take, a mistake of that name."""
     if isinstance(error, BaseExceptionGroup):
-        found_in = (found for one in error.exceptions if (found := as_mistake(one)) is not one)
-        return next(found_in, error)
+        inside = (mistake for one in error.exceptions if (mistake := as_mistake(one)) is not one)
+        return next(inside, error)
     told = str(error) if type(error) is TypeError else ""
     found = _BINDING.match(told)
     if found is None or found[1] not in faces:
