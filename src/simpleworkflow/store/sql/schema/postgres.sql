@@ -37,7 +37,7 @@ CREATE INDEX outbox_event_retrying ON workflow.outbox_event USING btree (substr(
 CREATE INDEX outbox_event_stuck ON workflow.outbox_event USING btree (aggregate_id, sequence) WHERE ((status = ANY (ARRAY['retrying'::text, 'dead'::text])) AND (published_at IS NULL));
 CREATE INDEX outbox_event_waiting ON workflow.outbox_event USING btree (substr((aggregate_id)::text, 36, 1), id) WHERE ((status = 'waiting'::text) AND (published_at IS NULL));
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON workflow.outbox_event FOR EACH ROW WHEN ((new.sequence IS NULL)) EXECUTE FUNCTION workflow.outbox_event_numbered();
-CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.outbox_number_stays();
+CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.outbox_number_stays();
 
 CREATE TABLE workflow.outbox_lane (
   lane text NOT NULL,
@@ -252,7 +252,7 @@ CREATE TABLE workflow.workflow_step (
   CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text, 'superseded'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW WHEN (((old.status = 'succeeded'::text) AND (old.kind <> 'publish'::text) AND ((new.status <> 'succeeded'::text) OR ((new.output)::text IS DISTINCT FROM (old.output)::text)))) EXECUTE FUNCTION workflow.step_output_stays();
-CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.steps_stay();
+CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.steps_stay();
 
 CREATE TABLE workflow.workflow_worker (
   id text NOT NULL,
@@ -637,6 +637,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.run_removed()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET "simpleworkflow.tells" TO 'removed'
 AS $function$
 BEGIN
   DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
