@@ -40,7 +40,7 @@ def family(app: swf.App, url: str) -> None:
     raw = Raw(url)
     for run_id, kind, step_id in ((FIRST, "result", f"@result {SECOND}#0"), (SECOND, "signal", "paid#0")):
         raw.pause(UUID(run_id))
-        raw.put(UUID(run_id), parent_id=FIRST if run_id == SECOND else None)
+        raw.put_as_ours(UUID(run_id), parent_id=FIRST if run_id == SECOND else None)
         raw.sql(
             "INSERT INTO workflow.workflow_step (run_id, seq, lease_epoch, kind, status, step_id, started_at)"
             f" VALUES (?, 1, 0, ?, 'waiting', ?, {raw.now})",

@@ -285,7 +285,7 @@ async def test_texts_of_strangers_in_events_and_loads_do_not_break_an_explanatio
     raw.pause(handle.id)
     await announce(app, "crew")
     for odd in ('"odd"', "[1]", '{"waits_for": 7}', '{"waits_for": [7, null]}', '{"slots": "x", "caps": [1]}'):
-        raw.sql("UPDATE workflow.workflow_event SET data = ? WHERE event_type = 'paused'", odd)
+        raw.rewrite_events("data = ?", "event_type = 'paused'", odd)
         raw.sql("UPDATE workflow.workflow_worker SET load = ?", odd)
         assert (await app.explanation(handle.id)).reason is Reason.WAITING_FOR_WAKE
         assert (await app.explanation(other.id)).reason is Reason.DUE

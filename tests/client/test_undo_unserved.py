@@ -39,7 +39,7 @@ async def test_a_run_that_no_worker_has_served_is_undone_when_it_is_cancelled(ap
 async def test_so_is_a_child_that_the_cancel_takes_along(app: swf.App, raw: Raw) -> None:
     parent = await app.trigger("t.trip.v1")
     child = await app.trigger("t.book.v1")
-    raw.put(child.id, parent_id=str(parent.id))
+    raw.put_as_ours(child.id, parent_id=str(parent.id))
     await parent.cancel()
     assert undone(raw) == [str(child.id)]
 

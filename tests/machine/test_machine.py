@@ -78,7 +78,7 @@ class Forgetful(World):
     def run(self, operation: Operation[T]) -> T:
         answer = super().run(operation)
         if operation.name == "send":
-            self.raw.sql("UPDATE workflow.workflow_run SET wakes = 0 WHERE wakes = 2")
+            self.raw.sql("UPDATE workflow.workflow_run SET wakes = 0, version = version + 1 WHERE wakes = 2")
         return answer
 
 

@@ -271,7 +271,7 @@ def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], setting
     )
     session.connection.execute(
         "INSERT INTO workflow.workflow_signal (run_id, seq, name)"
-        " SELECT id, 1, 'go' FROM workflow.workflow_run LIMIT 20000"
+        " SELECT id, -1, 'go' FROM workflow.workflow_run LIMIT 20000"
     )
     session.connection.execute(
         "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) SELECT id, 1, 'created'"

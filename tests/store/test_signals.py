@@ -461,7 +461,8 @@ async def test_a_signal_behind_a_finish_is_refused_or_accepted_as_the_finish_goe
         assert raw.row(lease.id)["wakes"] == 0
     else:
         other.rollback()
-        assert [signal.id for signal in await unread(ledger, lease.id)] == [await task]
+        sent = await task
+        assert [signal.id for signal in await unread(ledger, lease.id)] == [sent]
 
 
 async def test_a_finish_behind_a_signal_lands_and_leaves_it_listed(

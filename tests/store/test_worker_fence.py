@@ -46,8 +46,7 @@ async def rewritten(ledger: Ledger, raw: Raw) -> Lease:
     lease = await leased(ledger)
     text = "UPDATE workflow.workflow_run SET leased_by = 'w2', lease_epoch = ?, version = version + 1 WHERE id = ?"
     raw.sql(text, lease.epoch, lease.id)
-    text = "UPDATE workflow.workflow_event SET data = ? WHERE workflow_id = ? AND event_type = 'leased'"
-    raw.sql(text, '{"worker":"w2"}', lease.id)
+    raw.rewrite_events("data = ?", "workflow_id = ? AND event_type = 'leased'", '{"worker":"w2"}', lease.id)
     row = raw.row(lease.id)
     assert (row["status"], row["leased_by"], row["lease_epoch"]) == ("leased", "w2", lease.epoch)
     return lease

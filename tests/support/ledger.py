@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -74,6 +75,32 @@ class Raw:
         """Set columns that no law watches."""
         names = ", ".join(f"{name} = ?" for name in columns)
         self.sql(f"UPDATE workflow.workflow_run SET {names} WHERE id = ?", *columns.values(), run_id)
+
+    def put_as_ours(self, run_id: UUID, **columns: Any) -> None:
+        """Set columns that only our own statements may change: they raise the version by one."""
+        names = "".join(f", {name} = ?" for name in columns)
+        text = f"UPDATE workflow.workflow_run SET version = version + 1{names} WHERE id = ?"
+        self.sql(text, *columns.values(), run_id)
+
+    @contextmanager
+    def without_triggers(self, table: str) -> Iterator[None]:
+        """For tests that need what no statement may write: the triggers of this table do not look."""
+        if not self.is_sqlite:
+            self.sql("SET session_replication_role = replica")
+            yield
+            self.sql("SET session_replication_role = origin")
+            return
+        found = self.sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", table)
+        for trigger in found:
+            self.sql(f"DROP TRIGGER {trigger['name']}")
+        yield
+        for trigger in found:
+            self.sql(trigger["sql"])
+
+    def rewrite_events(self, change: str, where: str, *parameters: Any) -> None:
+        """The trail is append-only; a test makes it older, or odd."""
+        with self.without_triggers("workflow_event"):
+            self.sql(f"UPDATE workflow.workflow_event SET {change} WHERE {where}", *parameters)
 
     def row(self, run_id: UUID) -> dict[str, Any]:
         (found,) = self.sql("SELECT * FROM workflow.workflow_run WHERE id = ?", run_id)

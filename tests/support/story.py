@@ -76,7 +76,8 @@ class Story:
     def signal(self, run_id: UUID, name: str, payload: str, sent: float, consumed: float) -> None:
         columns = "(id, run_id, seq, name, payload, created_at, consumed_at)"
         values = UUID(int=9), run_id, self._place_of_piece(), name, payload, self.at(sent), self.at(consumed)
-        self._raw.sql(f"INSERT INTO workflow.workflow_signal {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+        with self._raw.without_triggers("workflow_signal"):  # they would number it
+            self._raw.sql(f"INSERT INTO workflow.workflow_signal {columns} VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
 
     def _next(self) -> int:
         self._place += 1

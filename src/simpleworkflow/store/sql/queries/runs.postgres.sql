@@ -211,7 +211,8 @@ WITH gone AS MATERIALIZED (
   ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
-    max_attempts = CASE WHEN {excused} = 1 THEN coalesce(max_attempts, 3) + 1 ELSE max_attempts END,
+    max_attempts = CASE WHEN {excused} = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
+                        ELSE max_attempts END,
     run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
     finished_at = NULL, updated_at = :now,
     last_error = 'its worker stopped without finishing it: ' || leased_by,

@@ -21,14 +21,6 @@ SELECT s.* FROM :b CROSS JOIN LATERAL (
 SELECT s.id, s.run_id, s.name, s.created_at, s.consumed_at, s.payload AS payload_json
 FROM workflow.workflow_signal s WHERE s.run_id = :run_id ORDER BY s.seq
 
--- name: insert_signal
--- differs: sequence numbers come from the event sequence itself; the lock on the run keeps them in order
--- param: id uuid, run_id uuid, name text, payload json
-INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
-VALUES (:id, :run_id, nextval('workflow.workflow_event_id_seq'), :name, :payload, :now)
-ON CONFLICT (id) DO NOTHING
-RETURNING id
-
 -- fragment: insert_steps
 INSERT INTO workflow.workflow_step AS s
   (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)

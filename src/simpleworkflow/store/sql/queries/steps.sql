@@ -122,9 +122,10 @@ WHERE id = :run_id AND finished_at IS NULL
 RETURNING id, status
 
 -- name: insert_signal
+-- A seq of -1 tells the trigger that its run was woken already, and that it has only to number it.
 -- param: id uuid, run_id uuid, name text, payload json
 INSERT INTO workflow.workflow_signal (id, run_id, seq, name, payload, created_at)
-VALUES (:id, :run_id, (SELECT q.last * 1048576 + q.n FROM workflow.workflow_sequence q), :name, :payload, :now)
+VALUES (:id, :run_id, -1, :name, :payload, :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 

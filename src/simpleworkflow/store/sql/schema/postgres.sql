@@ -37,6 +37,7 @@ CREATE INDEX outbox_event_retrying ON workflow.outbox_event USING btree (substr(
 CREATE INDEX outbox_event_stuck ON workflow.outbox_event USING btree (aggregate_id, sequence) WHERE ((status = ANY (ARRAY['retrying'::text, 'dead'::text])) AND (published_at IS NULL));
 CREATE INDEX outbox_event_waiting ON workflow.outbox_event USING btree (substr((aggregate_id)::text, 36, 1), id) WHERE ((status = 'waiting'::text) AND (published_at IS NULL));
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON workflow.outbox_event FOR EACH ROW WHEN ((new.sequence IS NULL)) EXECUTE FUNCTION workflow.outbox_event_numbered();
+CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.outbox_number_stays();
 
 CREATE TABLE workflow.outbox_lane (
   lane text NOT NULL,
@@ -74,8 +75,9 @@ CREATE TABLE workflow.workflow_event (
   CONSTRAINT workflow_event_type CHECK ((event_type = ANY (ARRAY['created'::text, 'leased'::text, 'started'::text, 'heartbeat'::text, 'step_retried'::text, 'retried'::text, 'released'::text, 'paused'::text, 'woken'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'timed_out'::text, 'held'::text, 'resumed'::text, 'deleted'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
+CREATE TRIGGER event_stays BEFORE UPDATE ON workflow.workflow_event FOR EACH ROW EXECUTE FUNCTION workflow.event_stays();
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow.workflow_event REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.event_to_outbox();
-CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (pg_trigger_depth() = 0)))) EXECUTE FUNCTION workflow.event_told_already();
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'created'::text)))) EXECUTE FUNCTION workflow.event_told_already();
 
 CREATE TABLE workflow.workflow_pruning (
   policy text COLLATE "C" NOT NULL,
@@ -98,7 +100,9 @@ CREATE TABLE workflow.workflow_registry (
   dead_letter text,
   on_exhausted text,
   updated_at timestamp with time zone NOT NULL DEFAULT now(),
+  CONSTRAINT workflow_registry_dead_letter CHECK ((((length(dead_letter) >= 1) AND (length(dead_letter) <= 200)) AND (dead_letter !~ '[^A-Za-z0-9_.-]'::text))) NOT VALID,
   CONSTRAINT workflow_registry_instants CHECK (((updated_at < to_timestamp(('253402300800'::bigint)::double precision)) AND (updated_at >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
+  CONSTRAINT workflow_registry_on_cancel CHECK ((((length(on_cancel) >= 1) AND (length(on_cancel) <= 200)) AND (on_cancel !~ '[^A-Za-z0-9_.-]'::text))) NOT VALID,
   CONSTRAINT workflow_registry_pkey PRIMARY KEY (workflow_name)
 );
 
@@ -134,7 +138,7 @@ CREATE TABLE workflow.workflow_run (
   type text COLLATE "C" NOT NULL,
   payload json NOT NULL DEFAULT 'null'::json,
   attempts_unset boolean NOT NULL DEFAULT false,
-  CONSTRAINT workflow_run_counts CHECK (((GREATEST(version, lease_epoch, wakes) < '4611686018427387904'::bigint) AND (LEAST(version, lease_epoch, wakes) >= 0) AND (GREATEST(attempt, crashes) < 1073741824) AND (LEAST(attempt, crashes) >= 0) AND (max_attempts >= 1) AND ((status <> 'leased'::text) OR (lease_epoch > 0)))) NOT VALID,
+  CONSTRAINT workflow_run_counts CHECK (((GREATEST(version, lease_epoch, wakes) < '4611686018427387904'::bigint) AND (LEAST(version, lease_epoch, wakes) >= 0) AND (GREATEST(attempt, crashes) < 1073741824) AND (LEAST(attempt, crashes) >= 0) AND ((max_attempts >= 1) AND (max_attempts <= 1000000000)) AND ((status <> 'leased'::text) OR (lease_epoch > 0)))) NOT VALID,
   CONSTRAINT workflow_run_deleted_is_finished CHECK (((deleted_at IS NULL) OR (finished_at IS NOT NULL))),
   CONSTRAINT workflow_run_instants CHECK (((GREATEST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(created_at, updated_at, run_at, start_by, held_at, deleted_at, lease_until, started_at, finished_at, deadline_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_run_key CHECK (((length(idempotency_key) >= 1) AND (length(idempotency_key) <= 255))),
@@ -166,6 +170,7 @@ CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_
 CREATE TRIGGER run_frees_key BEFORE INSERT OR UPDATE OF deleted_at, idempotency_key ON workflow.workflow_run FOR EACH ROW WHEN (((new.deleted_at IS NOT NULL) AND (new.idempotency_key IS NOT NULL))) EXECUTE FUNCTION workflow.run_frees_key();
 CREATE TRIGGER run_given_attempts BEFORE UPDATE OF max_attempts ON workflow.workflow_run FOR EACH ROW WHEN (((new.version = old.version) AND new.attempts_unset AND (new.max_attempts IS NOT NULL))) EXECUTE FUNCTION workflow.run_given_attempts();
 CREATE TRIGGER run_moved_by_sql BEFORE UPDATE ON workflow.workflow_run FOR EACH ROW WHEN ((new.version <> (old.version + 1))) EXECUTE FUNCTION workflow.run_moved_by_sql();
+CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF status, result, error, last_error ON workflow.workflow_run FOR EACH ROW WHEN (((old.finished_at IS NOT NULL) AND (new.finished_at IS NOT NULL) AND ((new.status <> old.status) OR (new.last_error IS DISTINCT FROM old.last_error) OR ((new.result)::text IS DISTINCT FROM (old.result)::text) OR ((new.error)::text IS DISTINCT FROM (old.error)::text)))) EXECUTE FUNCTION workflow.run_outcome_stays();
 CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION workflow.run_removed();
 
 CREATE TABLE workflow.workflow_schedule (
@@ -221,7 +226,8 @@ CREATE TABLE workflow.workflow_signal (
 );
 CREATE INDEX workflow_signal_run ON workflow.workflow_signal USING btree (run_id, seq);
 CREATE INDEX workflow_signal_unread ON workflow.workflow_signal USING btree (run_id, name, seq) WHERE (consumed_at IS NULL);
-CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW WHEN ((new.seq = 0)) EXECUTE FUNCTION workflow.signal_sent_by_sql();
+CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW EXECUTE FUNCTION workflow.signal_sent_by_sql();
+CREATE TRIGGER signal_stays BEFORE UPDATE OF run_id, consumed_at ON workflow.workflow_signal FOR EACH ROW WHEN (((new.run_id <> old.run_id) OR ((new.consumed_at IS NULL) AND (old.consumed_at IS NOT NULL)))) EXECUTE FUNCTION workflow.signal_stays();
 
 CREATE TABLE workflow.workflow_step (
   run_id uuid NOT NULL,
@@ -245,6 +251,8 @@ CREATE TABLE workflow.workflow_step (
   CONSTRAINT workflow_step_pkey PRIMARY KEY (run_id, step_id),
   CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text, 'superseded'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW WHEN (((old.status = 'succeeded'::text) AND (old.kind <> 'publish'::text) AND ((new.status <> 'succeeded'::text) OR ((new.output)::text IS DISTINCT FROM (old.output)::text)))) EXECUTE FUNCTION workflow.step_output_stays();
+CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.steps_stay();
 
 CREATE TABLE workflow.workflow_worker (
   id text NOT NULL,
@@ -259,6 +267,15 @@ CREATE TABLE workflow.workflow_worker (
   CONSTRAINT workflow_worker_instants CHECK (((GREATEST(started_at, seen_at, stopped_at) < to_timestamp(('253402300800'::bigint)::double precision)) AND (LEAST(started_at, seen_at, stopped_at) >= to_timestamp(('-62135596800'::bigint)::double precision)))) NOT VALID,
   CONSTRAINT workflow_worker_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
+
+CREATE OR REPLACE FUNCTION workflow.event_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'event % of run % is not to be changed: the trail is append-only', OLD.id, OLD.workflow_id
+    USING ERRCODE = 'check_violation';
+END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.event_to_outbox()
  RETURNS trigger
@@ -307,6 +324,27 @@ BEGIN
   NEW.sequence := 1 + coalesce(
     (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0);
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.outbox_number_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  WITH owner AS MATERIALIZED (
+    SELECT r.id FROM workflow.workflow_run r WHERE r.id = ANY (ARRAY(SELECT aggregate_id FROM removed))),
+  newest AS MATERIALIZED (
+    SELECT DISTINCT ON (d.aggregate_id) d.* FROM removed d JOIN owner ON owner.id = d.aggregate_id
+    ORDER BY d.aggregate_id, d.sequence DESC)
+  INSERT INTO workflow.outbox_event (id, aggregate_id, sequence, event_type, created_at, published_at, payload, status,
+    attempt, due_at, skipped_at, skipped_by, skip_reason, last_error)
+  OVERRIDING SYSTEM VALUE
+  SELECT n.id, n.aggregate_id, n.sequence, n.event_type, n.created_at, n.published_at, n.payload, n.status,
+         n.attempt, n.due_at, n.skipped_at, n.skipped_by, n.skip_reason, n.last_error
+  FROM newest n
+  WHERE n.sequence > coalesce(
+    (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = n.aggregate_id), 0);
+  RETURN NULL;
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.outbox_rules_changed()
@@ -370,6 +408,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.run_created()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET "simpleworkflow.tells" TO 'created'
 AS $function$
 BEGIN
   INSERT INTO workflow.workflow_event (workflow_id, event_type, created_at)
@@ -466,6 +505,14 @@ BEGIN
   IF NEW.id <> OLD.id THEN
     RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.parent_id IS DISTINCT FROM OLD.parent_id THEN
+    RAISE EXCEPTION 'the parent_id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its parent would wait for an end that never wakes it.';
+  END IF;
+  IF NEW.wakes < OLD.wakes THEN
+    RAISE EXCEPTION 'the wakes of run % only grow', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'A lower number would undo a wake; leave the column alone.';
   END IF;
   IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
     RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
@@ -578,9 +625,19 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION workflow.run_outcome_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'run % has already % and keeps its outcome', OLD.id, OLD.status
+    USING ERRCODE = 'check_violation', HINT = 'app.retry runs it again.';
+END $function$;
+
 CREATE OR REPLACE FUNCTION workflow.run_removed()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET "simpleworkflow.tells" TO 'removed'
 AS $function$
 BEGIN
   DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
@@ -612,17 +669,56 @@ CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-  UPDATE workflow.workflow_run
-  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
-      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
-  WHERE id = NEW.run_id AND finished_at IS NULL;
-  IF NOT FOUND THEN
-    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
-      USING ERRCODE = 'check_violation';
+  IF NEW.seq <> -1 THEN
+    UPDATE workflow.workflow_run
+    SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+        run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
+    WHERE id = NEW.run_id AND finished_at IS NULL;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+        USING ERRCODE = 'check_violation';
+    END IF;
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
   END IF;
   NEW.seq := nextval('workflow.workflow_event_id_seq');
-  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.signal_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF NEW.run_id <> OLD.run_id THEN
+    RAISE EXCEPTION 'signal % was sent to run % and stays there', OLD.id, OLD.run_id
+      USING ERRCODE = 'check_violation', HINT = 'Insert another signal.';
+  END IF;
+  RAISE EXCEPTION 'run % has taken signal %, which is not to be given again', OLD.run_id, OLD.id
+    USING ERRCODE = 'check_violation', HINT = 'Insert another signal.';
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.step_output_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'step % of run % has succeeded and keeps its output', OLD.step_id, OLD.run_id
+    USING ERRCODE = 'check_violation';
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.steps_stay()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  open_run text := (SELECT min(r.id::text) FROM workflow.workflow_run r
+                    WHERE r.id = ANY (ARRAY(SELECT run_id FROM removed)) AND r.finished_at IS NULL);
+BEGIN
+  IF open_run IS NOT NULL THEN
+    RAISE EXCEPTION 'run % has not ended and keeps its steps: without their records they would run again', open_run
+      USING ERRCODE = 'check_violation', HINT = 'Cancel the run first, or delete it with its steps.';
+  END IF;
+  RETURN NULL;
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.uuidv7()

@@ -45,9 +45,9 @@ $$;
 UPDATE workflow.workflow_run
 SET version = least(greatest(version, 0), 1152921504606846976), lease_epoch = least(lease_epoch, 1152921504606846976),
     wakes = least(greatest(wakes, 0), 1152921504606846976), attempt = least(attempt, 268435456),
-    crashes = least(crashes, 268435456)
+    crashes = least(crashes, 268435456), max_attempts = least(max_attempts, 1000000000)
 WHERE greatest(version, lease_epoch, wakes) >= 2305843009213693952 OR least(version, wakes) < 0
-   OR greatest(attempt, crashes) >= 536870912;
+   OR greatest(attempt, crashes) >= 536870912 OR max_attempts > 1000000000;
 UPDATE workflow.workflow_run
 SET created_at = workflow.in_calendar(created_at), updated_at = workflow.in_calendar(updated_at),
     run_at = workflow.in_calendar(run_at), start_by = workflow.in_calendar(start_by),
@@ -67,7 +67,8 @@ ALTER TABLE workflow.workflow_run
       deadline_at) >= to_timestamp(-62135596800)) NOT VALID,
   ADD CONSTRAINT workflow_run_counts CHECK (
     greatest(version, lease_epoch, wakes) < 4611686018427387904 AND least(version, lease_epoch, wakes) >= 0
-    AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0 AND max_attempts >= 1
+    AND greatest(attempt, crashes) < 1073741824 AND least(attempt, crashes) >= 0
+    AND max_attempts BETWEEN 1 AND 1000000000
     AND (status <> 'leased' OR lease_epoch > 0)) NOT VALID;
 
 -- What a run begins with, or a stranger sets, is half of that at most: from the last lawful number no claim can count on.
@@ -127,6 +128,13 @@ UPDATE workflow.outbox_rule
 SET created_at = workflow.in_calendar(created_at)
 WHERE created_at >= to_timestamp(253402300800)
    OR created_at < to_timestamp(-62135596800);
+-- An undo run of a name that no run can have would make every cancel of that workflow fail.
+UPDATE workflow.workflow_registry
+SET on_cancel = CASE WHEN length(on_cancel) BETWEEN 1 AND 200 AND on_cancel !~ '[^A-Za-z0-9_.-]' THEN on_cancel END,
+    dead_letter = CASE WHEN length(dead_letter) BETWEEN 1 AND 200 AND dead_letter !~ '[^A-Za-z0-9_.-]'
+                       THEN dead_letter END
+WHERE NOT (length(on_cancel) BETWEEN 1 AND 200 AND on_cancel !~ '[^A-Za-z0-9_.-]')
+   OR NOT (length(dead_letter) BETWEEN 1 AND 200 AND dead_letter !~ '[^A-Za-z0-9_.-]');
 DROP FUNCTION workflow.in_calendar(timestamptz);
 ALTER TABLE workflow.workflow_schedule
   ADD CONSTRAINT workflow_schedule_instants CHECK (
@@ -147,7 +155,11 @@ ALTER TABLE workflow.workflow_worker
 ALTER TABLE workflow.workflow_registry
   ADD CONSTRAINT workflow_registry_instants CHECK (
     updated_at < to_timestamp(253402300800)
-    AND updated_at >= to_timestamp(-62135596800)) NOT VALID;
+    AND updated_at >= to_timestamp(-62135596800)) NOT VALID,
+  ADD CONSTRAINT workflow_registry_on_cancel CHECK (
+    length(on_cancel) BETWEEN 1 AND 200 AND on_cancel !~ '[^A-Za-z0-9_.-]') NOT VALID,
+  ADD CONSTRAINT workflow_registry_dead_letter CHECK (
+    length(dead_letter) BETWEEN 1 AND 200 AND dead_letter !~ '[^A-Za-z0-9_.-]') NOT VALID;
 ALTER TABLE workflow.outbox_lane
   ADD CONSTRAINT outbox_lane_instants CHECK (
     lease_until < to_timestamp(253402300800)
@@ -193,6 +205,14 @@ BEGIN
   IF NEW.id <> OLD.id THEN
     RAISE EXCEPTION 'the id of run % is not for plain SQL to change', OLD.id
       USING ERRCODE = 'check_violation', HINT = 'Its trail, its steps and its children are found by it.';
+  END IF;
+  IF NEW.parent_id IS DISTINCT FROM OLD.parent_id THEN
+    RAISE EXCEPTION 'the parent_id of run % is not for plain SQL to change', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'Its parent would wait for an end that never wakes it.';
+  END IF;
+  IF NEW.wakes < OLD.wakes THEN
+    RAISE EXCEPTION 'the wakes of run % only grow', OLD.id
+      USING ERRCODE = 'check_violation', HINT = 'A lower number would undo a wake; leave the column alone.';
   END IF;
   IF NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL THEN
     RAISE EXCEPTION 'run % was deleted and stays so', OLD.id
@@ -333,16 +353,37 @@ CREATE TRIGGER run_failed_late BEFORE UPDATE OF last_error ON workflow.workflow_
         AND NEW.last_error IS NOT NULL)
   EXECUTE FUNCTION workflow.run_reported_late();
 
+-- How a run ended stays so, whatever version says: an object mapper that counts versions by itself looks like us.
+CREATE FUNCTION workflow.run_outcome_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'run % has already % and keeps its outcome', OLD.id, OLD.status
+    USING ERRCODE = 'check_violation', HINT = 'app.retry runs it again.';
+END $$;
+CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF status, result, error, last_error ON workflow.workflow_run FOR EACH ROW
+  WHEN (OLD.finished_at IS NOT NULL AND NEW.finished_at IS NOT NULL
+        AND (NEW.status <> OLD.status OR NEW.last_error IS DISTINCT FROM OLD.last_error
+             OR NEW.result::text IS DISTINCT FROM OLD.result::text OR NEW.error::text IS DISTINCT FROM OLD.error::text))
+  EXECUTE FUNCTION workflow.run_outcome_stays();
+
 -- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over, from
--- triggers of others too. Of ours, only `created` has no epoch.
+-- triggers of others too. Of ours, only `created` has no epoch: run_created says that it is the one that tells.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
   WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
-        AND (NEW.event_type <> 'created' OR pg_trigger_depth() = 0))
+        AND (NEW.event_type <> 'created' OR current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'created'))
   EXECUTE FUNCTION workflow.event_told_already();
+ALTER FUNCTION workflow.run_created() SET simpleworkflow.tells = 'created';
+
+-- What was told stays told. Old lines may be deleted.
+CREATE FUNCTION workflow.event_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'event % of run % is not to be changed: the trail is append-only', OLD.id, OLD.workflow_id
+    USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER event_stays BEFORE UPDATE ON workflow.workflow_event FOR EACH ROW EXECUTE FUNCTION workflow.event_stays();
 
 -- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
 -- = ANY (ARRAY(...)) admits one plan only: with IN, a plan made while a table was empty reads it from end to end.
@@ -366,6 +407,95 @@ CREATE TRIGGER run_removed AFTER DELETE ON workflow.workflow_run
 DELETE FROM workflow.workflow_step s WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = s.run_id);
 DELETE FROM workflow.workflow_signal g WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = g.run_id);
 DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = e.workflow_id);
+
+-- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
+-- have one id. It is put back rather than kept by a trigger of each row: that is one look per statement, and our relay
+-- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer.
+ALTER FUNCTION workflow.run_removed() SET simpleworkflow.tells = 'removed';
+CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  WITH owner AS MATERIALIZED (
+    SELECT r.id FROM workflow.workflow_run r WHERE r.id = ANY (ARRAY(SELECT aggregate_id FROM removed))),
+  newest AS MATERIALIZED (
+    SELECT DISTINCT ON (d.aggregate_id) d.* FROM removed d JOIN owner ON owner.id = d.aggregate_id
+    ORDER BY d.aggregate_id, d.sequence DESC)
+  INSERT INTO workflow.outbox_event (id, aggregate_id, sequence, event_type, created_at, published_at, payload, status,
+    attempt, due_at, skipped_at, skipped_by, skip_reason, last_error)
+  OVERRIDING SYSTEM VALUE
+  SELECT n.id, n.aggregate_id, n.sequence, n.event_type, n.created_at, n.published_at, n.payload, n.status,
+         n.attempt, n.due_at, n.skipped_at, n.skipped_by, n.skip_reason, n.last_error
+  FROM newest n
+  WHERE n.sequence > coalesce(
+    (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = n.aggregate_id), 0);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event
+  REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
+  WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
+  EXECUTE FUNCTION workflow.outbox_number_stays();
+
+-- A step whose record is gone would run again, and nobody would be told. min(): LIMIT might read the runs from end to end.
+CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  open_run text := (SELECT min(r.id::text) FROM workflow.workflow_run r
+                    WHERE r.id = ANY (ARRAY(SELECT run_id FROM removed)) AND r.finished_at IS NULL);
+BEGIN
+  IF open_run IS NOT NULL THEN
+    RAISE EXCEPTION 'run % has not ended and keeps its steps: without their records they would run again', open_run
+      USING ERRCODE = 'check_violation', HINT = 'Cancel the run first, or delete it with its steps.';
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step
+  REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
+  WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
+  EXECUTE FUNCTION workflow.steps_stay();
+
+-- Published values alone are written again and again.
+CREATE FUNCTION workflow.step_output_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'step % of run % has succeeded and keeps its output', OLD.step_id, OLD.run_id
+    USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW
+  WHEN (OLD.status = 'succeeded' AND OLD.kind <> 'publish'
+        AND (NEW.status <> 'succeeded' OR NEW.output::text IS DISTINCT FROM OLD.output::text))
+  EXECUTE FUNCTION workflow.step_output_stays();
+
+-- Every signal is numbered here, under the lock of its run. Ours says seq = -1: its run was woken before. All others come
+-- from outside, whatever seq they give.
+CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.seq <> -1 THEN
+    UPDATE workflow.workflow_run
+    SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+        run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
+    WHERE id = NEW.run_id AND finished_at IS NULL;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+        USING ERRCODE = 'check_violation';
+    END IF;
+    PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  END IF;
+  NEW.seq := nextval('workflow.workflow_event_id_seq');
+  RETURN NEW;
+END $$;
+DROP TRIGGER signal_sent_by_sql ON workflow.workflow_signal;
+CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW
+  EXECUTE FUNCTION workflow.signal_sent_by_sql();
+
+CREATE FUNCTION workflow.signal_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.run_id <> OLD.run_id THEN
+    RAISE EXCEPTION 'signal % was sent to run % and stays there', OLD.id, OLD.run_id
+      USING ERRCODE = 'check_violation', HINT = 'Insert another signal.';
+  END IF;
+  RAISE EXCEPTION 'run % has taken signal %, which is not to be given again', OLD.run_id, OLD.id
+    USING ERRCODE = 'check_violation', HINT = 'Insert another signal.';
+END $$;
+CREATE TRIGGER signal_stays BEFORE UPDATE OF run_id, consumed_at ON workflow.workflow_signal FOR EACH ROW
+  WHEN (NEW.run_id <> OLD.run_id OR (NEW.consumed_at IS NULL AND OLD.consumed_at IS NOT NULL))
+  EXECUTE FUNCTION workflow.signal_stays();
 
 -- An event of somebody else is numbered under the lock of its run, like ours.
 CREATE FUNCTION workflow.outbox_event_numbered() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -499,12 +629,42 @@ FROM (
   FROM workflow.workflow_event e WHERE e.event_type = 'cancelled'
 ) AS l;
 
+DROP TRIGGER signal_stays ON workflow.workflow_signal;
+DROP FUNCTION workflow.signal_stays();
+DROP TRIGGER signal_sent_by_sql ON workflow.workflow_signal;
+CREATE OR REPLACE FUNCTION workflow.signal_sent_by_sql() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE workflow.workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = now(),
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > now()) THEN now() ELSE run_at END
+  WHERE id = NEW.run_id AND finished_at IS NULL;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
+  END IF;
+  NEW.seq := nextval('workflow.workflow_event_id_seq');
+  PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  RETURN NEW;
+END $$;
+CREATE TRIGGER signal_sent_by_sql BEFORE INSERT ON workflow.workflow_signal FOR EACH ROW
+  WHEN (NEW.seq = 0) EXECUTE FUNCTION workflow.signal_sent_by_sql();
+DROP TRIGGER step_output_stays ON workflow.workflow_step;
+DROP FUNCTION workflow.step_output_stays();
+DROP TRIGGER steps_stay ON workflow.workflow_step;
+DROP FUNCTION workflow.steps_stay();
+DROP TRIGGER outbox_number_stays ON workflow.outbox_event;
+DROP FUNCTION workflow.outbox_number_stays();
 DROP TRIGGER outbox_event_numbered ON workflow.outbox_event;
 DROP FUNCTION workflow.outbox_event_numbered();
 DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
+ALTER FUNCTION workflow.run_created() RESET simpleworkflow.tells;
+DROP TRIGGER event_stays ON workflow.workflow_event;
+DROP FUNCTION workflow.event_stays();
+DROP TRIGGER run_outcome_stays ON workflow.workflow_run;
+DROP FUNCTION workflow.run_outcome_stays();
 DROP TRIGGER run_given_attempts ON workflow.workflow_run;
 DROP FUNCTION workflow.run_given_attempts();
 DROP TRIGGER run_failed_late ON workflow.workflow_run;
@@ -581,7 +741,8 @@ ALTER TABLE workflow.workflow_signal
   DROP CONSTRAINT workflow_signal_instants, DROP CONSTRAINT workflow_signal_place;
 ALTER TABLE workflow.workflow_step DROP CONSTRAINT workflow_step_instants;
 ALTER TABLE workflow.workflow_worker DROP CONSTRAINT workflow_worker_instants;
-ALTER TABLE workflow.workflow_registry DROP CONSTRAINT workflow_registry_instants;
+ALTER TABLE workflow.workflow_registry DROP CONSTRAINT workflow_registry_instants,
+  DROP CONSTRAINT workflow_registry_on_cancel, DROP CONSTRAINT workflow_registry_dead_letter;
 ALTER TABLE workflow.outbox_lane DROP CONSTRAINT outbox_lane_instants, DROP CONSTRAINT outbox_lane_counts;
 ALTER TABLE workflow.outbox_rule DROP CONSTRAINT outbox_rule_instants;
 ALTER TABLE workflow.workflow_schedule

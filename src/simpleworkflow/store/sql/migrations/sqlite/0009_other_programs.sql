@@ -28,8 +28,16 @@ UPDATE workflow_run
 SET result = CASE WHEN json_valid(coalesce(result, 'null')) THEN result ELSE json_quote(result) END,
     error = CASE WHEN json_valid(coalesce(error, 'null')) THEN error ELSE json_object('message', error) END
 WHERE NOT (json_valid(coalesce(result, 'null')) AND json_valid(coalesce(error, 'null')));
-UPDATE workflow_run SET max_attempts = max(CAST(max_attempts AS INTEGER), 1)
-WHERE typeof(max_attempts) NOT IN ('integer', 'null');
+UPDATE workflow_run SET max_attempts = min(max(CAST(max_attempts AS INTEGER), 1), 1000000000)
+WHERE typeof(max_attempts) NOT IN ('integer', 'null') OR max_attempts > 1000000000;
+
+-- An undo run of a name that no run can have would never start. What no boolean is was taken for false by claims.
+UPDATE workflow_registry
+SET on_cancel = CASE WHEN length(on_cancel) BETWEEN 1 AND 200 AND on_cancel NOT GLOB '*[^A-Za-z0-9_.-]*'
+                       AND typeof(on_cancel) = 'text' THEN on_cancel END,
+    dead_letter = CASE WHEN length(dead_letter) BETWEEN 1 AND 200 AND dead_letter NOT GLOB '*[^A-Za-z0-9_.-]*'
+                         AND typeof(dead_letter) = 'text' THEN dead_letter END,
+    is_enabled = CASE WHEN is_enabled OR lower(is_enabled) IN ('true', 't', 'yes', 'on') THEN 1 ELSE 0 END;
 
 -- Signals that nobody can read would hold up the runs that they were sent to. They get an id of our own; what is no JSON
 -- is quoted.
@@ -112,10 +120,15 @@ WHEN NEW.version NOT IN (OLD.version, OLD.version + 1)
 BEGIN
   SELECT RAISE(ABORT, 'the version of a run is not for plain SQL to change: name only the columns that are to change');
 END;
+-- How a run ended stays so, whatever version says: an object mapper that counts versions by itself looks like us. Where
+-- triggers fire themselves, a cancel may meet a run again that it has cancelled just now: run_swept_too_late drops that.
 CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF result, error, last_error, attempt, crashes ON workflow_run
-WHEN NEW.version = OLD.version AND OLD.finished_at IS NOT NULL
-     AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
-          OR NEW.attempt IS NOT OLD.attempt OR NEW.crashes IS NOT OLD.crashes)
+WHEN OLD.finished_at IS NOT NULL AND CASE WHEN NEW.version = OLD.version THEN
+       NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error OR NEW.last_error IS NOT OLD.last_error
+       OR NEW.attempt IS NOT OLD.attempt OR NEW.crashes IS NOT OLD.crashes
+     ELSE NEW.finished_at IS NOT NULL AND NEW.status = OLD.status
+       AND (NEW.result IS NOT OLD.result OR NEW.error IS NOT OLD.error
+            OR (NEW.last_error IS NOT OLD.last_error AND substr(NEW.last_error, 1, 16) IS NOT 'its parent ended')) END
 BEGIN
   SELECT RAISE(ABORT, 'the run has ended already and keeps its outcome: its result, its errors and what it counted');
 END;
@@ -123,6 +136,16 @@ CREATE TRIGGER run_id_stays BEFORE UPDATE OF id ON workflow_run
 WHEN NEW.id <> OLD.id
 BEGIN
   SELECT RAISE(ABORT, 'the id of a run is not to be changed: its trail, its steps and its children are found by it');
+END;
+CREATE TRIGGER run_parent_stays BEFORE UPDATE OF parent_id ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.parent_id IS NOT OLD.parent_id
+BEGIN
+  SELECT RAISE(ABORT, 'the parent_id of a run is not for plain SQL to change: its parent would wait for an end that never wakes it');
+END;
+CREATE TRIGGER run_wakes_stay BEFORE UPDATE OF wakes ON workflow_run
+WHEN NEW.version = OLD.version AND NEW.wakes < OLD.wakes
+BEGIN
+  SELECT RAISE(ABORT, 'the wakes of a run only grow: a lower number would undo a wake; leave the column alone');
 END;
 CREATE TRIGGER run_deleted_stays BEFORE UPDATE OF deleted_at ON workflow_run
 WHEN NEW.version = OLD.version AND NEW.deleted_at IS NULL AND OLD.deleted_at IS NOT NULL
@@ -171,7 +194,7 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND coalesce(NEW.max_attempts, 1) <= 1000000000
   AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
     || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
     || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
@@ -185,7 +208,7 @@ WHEN NOT (max(coalesce(NEW.created_at, 0), coalesce(NEW.updated_at, 0), coalesce
   AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
     GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, max_attempts is at most 1000000000, texts are no BLOBs, results and errors are JSON');
 END;
 CREATE TRIGGER run_limits_kept BEFORE UPDATE ON workflow_run
 WHEN NEW.version = OLD.version
@@ -199,7 +222,7 @@ WHEN NEW.version = OLD.version
     coalesce(NEW.deadline_at, 0)) >= -62135596800000000
   AND max(NEW.version, NEW.lease_epoch, NEW.wakes) <= 2305843009213693951
   AND min(NEW.version, NEW.lease_epoch, NEW.wakes) >= 0
-  AND max(NEW.attempt, NEW.crashes) <= 536870911
+  AND max(NEW.attempt, NEW.crashes) <= 536870911 AND coalesce(NEW.max_attempts, 1) <= 1000000000
   AND replace(replace(typeof(NEW.created_at) || typeof(NEW.updated_at) || typeof(NEW.run_at) || typeof(NEW.start_by)
     || typeof(NEW.held_at) || typeof(NEW.deleted_at) || typeof(NEW.lease_until) || typeof(NEW.started_at)
     || typeof(NEW.finished_at) || typeof(NEW.deadline_at) || typeof(NEW.version) || typeof(NEW.lease_epoch)
@@ -213,7 +236,7 @@ WHEN NEW.version = OLD.version
   AND (NEW.parent_id IS NULL OR (length(CAST(NEW.parent_id AS BLOB)) = 36 AND NEW.parent_id
     GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]'))))
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, texts are no BLOBs, results and errors are JSON');
+  SELECT RAISE(ABORT, 'workflow_run_limits: ids are UUIDs in lower case with hyphens, instants are whole microseconds between the years 1 and 9999, counters are below 2^61, attempt and crashes below 2^29, max_attempts is at most 1000000000, texts are no BLOBs, results and errors are JSON');
 END;
 -- It would be a lease, or a wait, without an event; the lease without an epoch of its own, too.
 CREATE TRIGGER run_begins_pending BEFORE INSERT ON workflow_run
@@ -295,14 +318,22 @@ END;
 CREATE TRIGGER registry_limits BEFORE INSERT ON workflow_registry
 WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
   OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+  OR typeof(NEW.is_enabled) <> 'integer' OR NEW.is_enabled NOT IN (0, 1)
+  OR typeof(NEW.on_cancel) NOT IN ('text', 'null') OR typeof(NEW.dead_letter) NOT IN ('text', 'null')
+  OR length(NEW.on_cancel) NOT BETWEEN 1 AND 200 OR NEW.on_cancel GLOB '*[^A-Za-z0-9_.-]*'
+  OR length(NEW.dead_letter) NOT BETWEEN 1 AND 200 OR NEW.dead_letter GLOB '*[^A-Za-z0-9_.-]*'
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+  SELECT RAISE(ABORT, 'workflow_registry_limits: is_enabled is 0 or 1, on_cancel and dead_letter are names of 1 to 200 characters of A-Z a-z 0-9 _ . -, instants are whole microseconds between the years 1 and 9999');
 END;
-CREATE TRIGGER registry_limits_kept BEFORE UPDATE OF updated_at ON workflow_registry
+CREATE TRIGGER registry_limits_kept BEFORE UPDATE OF updated_at, is_enabled, on_cancel, dead_letter ON workflow_registry
 WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
   OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
+  OR typeof(NEW.is_enabled) <> 'integer' OR NEW.is_enabled NOT IN (0, 1)
+  OR typeof(NEW.on_cancel) NOT IN ('text', 'null') OR typeof(NEW.dead_letter) NOT IN ('text', 'null')
+  OR length(NEW.on_cancel) NOT BETWEEN 1 AND 200 OR NEW.on_cancel GLOB '*[^A-Za-z0-9_.-]*'
+  OR length(NEW.dead_letter) NOT BETWEEN 1 AND 200 OR NEW.dead_letter GLOB '*[^A-Za-z0-9_.-]*'
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_registry_limits: instants are whole microseconds between the years 1 and 9999');
+  SELECT RAISE(ABORT, 'workflow_registry_limits: is_enabled is 0 or 1, on_cancel and dead_letter are names of 1 to 200 characters of A-Z a-z 0-9 _ . -, instants are whole microseconds between the years 1 and 9999');
 END;
 CREATE TRIGGER lane_limits BEFORE INSERT ON outbox_lane
 WHEN NEW.lease_until NOT BETWEEN -62135596800000000 AND 253402300799999999
@@ -333,7 +364,7 @@ END;
 CREATE TRIGGER signal_limits BEFORE INSERT ON workflow_signal
 WHEN NOT (NEW.id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.id AS BLOB)) = 36
   AND NEW.run_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]') AND length(CAST(NEW.run_id AS BLOB)) = 36
-  AND NEW.seq BETWEEN 0 AND 4611686018427387903
+  AND NEW.seq BETWEEN -1 AND 4611686018427387903
   AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
   AND coalesce(NEW.consumed_at, 0) BETWEEN -62135596800000000 AND 253402300799999999
   AND typeof(NEW.seq) = 'integer' AND typeof(NEW.created_at) = 'integer'
@@ -367,14 +398,59 @@ WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BL
 BEGIN
   SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
 END;
-CREATE TRIGGER event_limits_kept BEFORE UPDATE ON workflow_event
-WHEN NOT (typeof(NEW.workflow_id) = 'text' AND length(CAST(NEW.workflow_id AS BLOB)) = 36
-  AND NEW.workflow_id GLOB replace('hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh', 'h', '[0-9a-f]')
-  AND typeof(NEW.created_at) = 'integer' AND NEW.created_at BETWEEN -62135596800000000 AND 253402300799999999
-  AND typeof(NEW.lease_epoch) IN ('integer', 'null')
-  AND (NEW.data IS NULL OR (typeof(NEW.data) = 'text' AND json_valid(NEW.data))))
+-- What was told stays told. Old lines may be deleted.
+CREATE TRIGGER event_stays BEFORE UPDATE ON workflow_event
 BEGIN
-  SELECT RAISE(ABORT, 'workflow_event_limits: workflow_id is the id of a run as it stands in workflow_run, created_at is whole microseconds between the years 1 and 9999, data is JSON text');
+  SELECT RAISE(ABORT, 'an event is not to be changed: the trail is append-only');
+END;
+
+-- Every signal is numbered here. Ours says seq = -1: its run was woken before. All others come from outside, whatever seq
+-- they give.
+DROP TRIGGER signal_sent_by_sql;
+CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq <> -1
+BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = NEW.created_at,
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > NEW.created_at) THEN NEW.created_at
+                    ELSE run_at END
+  WHERE id = NEW.run_id;
+  UPDATE workflow_sequence SET n = CASE WHEN last = (SELECT max(e.id) FROM workflow_event e) THEN n + 1 ELSE 1 END,
+    last = (SELECT max(e.id) FROM workflow_event e);
+  UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
+END;
+CREATE TRIGGER signal_numbered AFTER INSERT ON workflow_signal WHEN NEW.seq = -1
+BEGIN
+  UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
+END;
+-- INSERT OR REPLACE removes a row without asking its triggers, and the run would be told twice. It is known by this: its
+-- policy takes the place of the one that is written here, and the row of workflow_sequence is replaced.
+CREATE TRIGGER signal_not_replaced BEFORE INSERT ON workflow_signal
+WHEN EXISTS (SELECT 1 FROM workflow_signal s WHERE s.id = NEW.id)
+BEGIN
+  INSERT OR IGNORE INTO workflow_sequence (one, last, n) SELECT 1, q.last, -1 FROM workflow_sequence q;
+  SELECT RAISE(ABORT, 'a signal of this id is there already and is not to be replaced; use ON CONFLICT')
+  WHERE EXISTS (SELECT 1 FROM workflow_sequence q WHERE q.n = -1);
+END;
+CREATE TRIGGER signal_stays BEFORE UPDATE OF run_id, consumed_at ON workflow_signal
+WHEN NEW.run_id <> OLD.run_id OR (NEW.consumed_at IS NULL AND OLD.consumed_at IS NOT NULL)
+BEGIN
+  SELECT RAISE(ABORT, 'a signal stays with the run that it was sent to, and one that was taken is not to be given again: insert another one');
+END;
+
+-- A step whose record is gone would run again, and nobody would be told. Published values alone are written again and
+-- again.
+CREATE TRIGGER steps_stay BEFORE DELETE ON workflow_step
+WHEN EXISTS (SELECT 1 FROM workflow_run r WHERE r.id = OLD.run_id AND r.finished_at IS NULL)
+BEGIN
+  SELECT RAISE(ABORT, 'the run has not ended and keeps its steps: without their records they would run again; cancel it first, or delete it with its steps');
+END;
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow_step
+WHEN OLD.status = 'succeeded' AND OLD.kind <> 'publish'
+     AND (NEW.status <> 'succeeded' OR NEW.output IS NOT OLD.output)
+BEGIN
+  SELECT RAISE(ABORT, 'a step that has succeeded keeps its output');
 END;
 
 -- The triggers tell of every move; what others tell of them as well is passed over.
@@ -427,10 +503,21 @@ END;
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON outbox_event
 WHEN NEW.sequence IS NULL
 BEGIN
-  INSERT INTO outbox_event (aggregate_id, sequence, event_type, created_at, payload)
+  INSERT INTO outbox_event (aggregate_id, sequence, event_type, created_at, published_at, payload, status, attempt,
+    due_at, skipped_at, skipped_by, skip_reason, last_error)
   VALUES (NEW.aggregate_id,
           1 + coalesce((SELECT max(o.sequence) FROM outbox_event o WHERE o.aggregate_id = NEW.aggregate_id), 0),
-          NEW.event_type, NEW.created_at, NEW.payload);
+          NEW.event_type, NEW.created_at, NEW.published_at, NEW.payload, NEW.status, NEW.attempt,
+          NEW.due_at, NEW.skipped_at, NEW.skipped_by, NEW.skip_reason, NEW.last_error);
+  SELECT RAISE(IGNORE);
+END;
+
+-- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
+-- have one id.
+CREATE TRIGGER outbox_number_stays BEFORE DELETE ON outbox_event
+WHEN EXISTS (SELECT 1 FROM workflow_run r WHERE r.id = OLD.aggregate_id)
+     AND NOT EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = OLD.aggregate_id AND o.sequence > OLD.sequence)
+BEGIN
   SELECT RAISE(IGNORE);
 END;
 
@@ -563,6 +650,7 @@ FROM (
   FROM workflow_event e WHERE e.event_type = 'cancelled'
 ) AS l;
 
+DROP TRIGGER outbox_number_stays;
 DROP TRIGGER outbox_event_numbered;
 DROP TRIGGER outbox_event_shape;
 CREATE TRIGGER outbox_event_shape BEFORE INSERT ON outbox_event
@@ -583,7 +671,26 @@ BEGIN
 END;
 DROP TRIGGER run_removed;
 DROP TRIGGER event_told_already;
-DROP TRIGGER event_limits_kept;
+DROP TRIGGER step_output_stays;
+DROP TRIGGER steps_stay;
+DROP TRIGGER signal_stays;
+DROP TRIGGER signal_not_replaced;
+DROP TRIGGER signal_numbered;
+DROP TRIGGER signal_sent_by_sql;
+CREATE TRIGGER signal_sent_by_sql AFTER INSERT ON workflow_signal WHEN NEW.seq = 0
+BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
+  UPDATE workflow_run
+  SET wakes = wakes + 1, version = version + 1, updated_at = NEW.created_at,
+      run_at = CASE WHEN status = 'paused' AND (run_at IS NULL OR run_at > NEW.created_at) THEN NEW.created_at
+                    ELSE run_at END
+  WHERE id = NEW.run_id;
+  UPDATE workflow_sequence SET n = CASE WHEN last = (SELECT max(e.id) FROM workflow_event e) THEN n + 1 ELSE 1 END,
+    last = (SELECT max(e.id) FROM workflow_event e);
+  UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
+END;
+DROP TRIGGER event_stays;
 DROP TRIGGER event_limits;
 DROP TRIGGER signal_limits_kept;
 DROP TRIGGER rule_limits_kept;
@@ -605,6 +712,8 @@ DROP TRIGGER run_limits;
 DROP TRIGGER run_given_attempts;
 DROP TRIGGER run_lease_stays;
 DROP TRIGGER run_deleted_stays;
+DROP TRIGGER run_wakes_stay;
+DROP TRIGGER run_parent_stays;
 DROP TRIGGER run_id_stays;
 DROP TRIGGER run_updated_by_sql;
 DROP TRIGGER run_leased_by_sql;
