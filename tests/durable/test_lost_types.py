@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
@@ -244,6 +245,43 @@ async def test_a_dict_is_never_read_as_a_model_that_stands_in_a_union_with_it(ap
     with pytest.raises(swf.PayloadError, match=r"at \$: a dict would come back as .*NotFound"):
         await app.trigger(by_input, {"stock": 3})
     assert [run async for run in app.runs(type="t.find.v1")] == []
+
+
+@dataclasses.dataclass
+class Doubled:
+    net: Decimal
+
+    def __post_init__(self) -> None:
+        self.net *= 2
+
+
+async def test_an_object_that_its_class_would_change_at_each_reading_reaches_nobody(app: swf.App) -> None:
+    async def double() -> Doubled:
+        return Doubled(Decimal(10))
+
+    @app.workflow("t.step.v1", retry=RETRIED)
+    async def by_step(ctx: swf.Context) -> Decimal:
+        return (await ctx.step(double)).net
+
+    @app.workflow("t.result.v1", retry=RETRIED)
+    async def by_result(ctx: swf.Context) -> Doubled:
+        return Doubled(Decimal(10))
+
+    @app.workflow("t.input.v1")
+    async def by_input(ctx: swf.Context, order: Doubled) -> None: ...
+
+    async with app.worker():
+        for handler in (by_step, by_result):
+            with pytest.raises(swf.RunFailed, match=r"at \$\.net: .* __post_init__ runs at each reading"):
+                await app.run(handler, timeout="15s")
+        handle = await app.trigger("t.elsewhere.v1")
+        for call in (
+            lambda: app.trigger(by_input, Doubled(Decimal(10))),
+            lambda: handle.signal("go", Doubled(Decimal(10))),
+        ):
+            with pytest.raises(swf.PayloadError, match=r"at \$\.net: "):
+                await call()
+    assert [run async for run in app.runs(type="t.input.v1")] == []
 
 
 async def test_keys_that_an_annotation_does_not_name_are_read_from_others_and_refused_from_us(app: swf.App) -> None:

@@ -108,7 +108,7 @@ def glance(value: object, *, limit: int) -> str:
 class _Glance(Walk):
     __slots__ = ()
 
-    def comes_back(self, value: Any, plain: object) -> None:
+    def comes_back(self, value: Any, plain: object, check: Callable[[Any, bytes], None]) -> None:
         return
 
 
