@@ -26,6 +26,20 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+class Price(enum.Enum):
+    LOW = Decimal("1.10")
+    HIGH = Decimal("9.90")
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Pair(enum.Enum):
+    ONE = (1, 2)
+
+
 class Word(enum.StrEnum):
     YES = "yes"
 
@@ -321,3 +335,24 @@ def test_plain_json_is_looked_at_once_where_the_annotation_names_no_keys(
 
     monkeypatch.setattr(keeper, "look", not_again)
     assert keeper.write(["x"], limit=100, what="output") == '["x"]'
+
+
+@dataclasses.dataclass
+class Priced:
+    price: Price
+
+
+@pytest.mark.parametrize("member", [Price.LOW, Mixed.ONE, Mixed.TWO, Pair.ONE], ids=str)
+@pytest.mark.parametrize("around", [lambda one: one, lambda one: [one], lambda one: {"a": one}, Node])
+def test_the_remedy_for_an_enum_that_cannot_be_read_is_one_that_works(member: enum.Enum, around: Any) -> None:
+    kind = type(member)
+    message = refusal(Node if around is Node else Any, around(member))
+    assert "since its values are neither all text nor all whole numbers; store the name of the member" in message
+    assert f"annotated `str`, and look it up where it is read (`{kind.__name__}[name]`)" in message
+    assert kind[payload.decode(write(str, member.name), str)] is member
+
+
+@pytest.mark.parametrize("as_type", [Price, list[Price], Priced, Mixed | None, dict[str, Pair]], ids=str)
+def test_an_annotation_with_an_enum_that_cannot_be_read_is_told_with_a_remedy_that_works(as_type: Any) -> None:
+    with pytest.raises(PayloadError, match=r"cannot be read as .* all str or all int .*; store the name of the member"):
+        payload.decode('"x"', as_type)

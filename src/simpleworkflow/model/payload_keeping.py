@@ -17,6 +17,7 @@ pydantic resolves by what fits best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any, Literal, get_origin
 
 import msgspec
@@ -25,8 +26,8 @@ from msgspec import inspect
 from .payload_comparing import compare, made, own_fields
 from .payload_hints import Hints, is_typed_dict, members
 from .payload_models import Adapter, has_readings, is_pydantic
-from .payload_reading import Unresolved, decoder_of, is_untyped
-from .payload_refusals import Lost, Refused, dropped, step, type_name
+from .payload_reading import Unresolved, decoder_of, is_readable, is_untyped
+from .payload_refusals import Lost, Refused, by_name, dropped, step, type_name
 from .payload_writing import Walk, encode, written
 from .type_cache import kept_by_type
 
@@ -93,11 +94,18 @@ class Exact(Walk):
     __slots__ = ()
 
     def foreign(self, value: object) -> None:
-        raise Lost(f"{_a(type(value))} would come back as {_plain_name(value)}, since no annotation names its type")
+        raise _untyped(value, f"{_a(type(value))} would come back as {_plain_name(value)}")
 
     def foreign_key(self, key: object) -> None:
         Walk(self.limit).key(key)  # which has more to say about a key that cannot be written at all
-        raise Lost(f"{_a(type(key))} as the key of a dict would come back as str, since no annotation names its type")
+        raise _untyped(key, f"{_a(type(key))} as the key of a dict would come back as str")
+
+
+def _untyped(value: object, reason: str) -> Lost:
+    if not isinstance(value, Enum) or is_readable(type(value)):
+        return Lost(f"{reason}, since no annotation names its type")
+    why = "since its values are neither all text nor all whole numbers"
+    return Lost(f"{reason}, {why}", remedy=by_name(type(value).__qualname__))
 
 
 def glance(value: object, *, limit: int) -> str:

@@ -57,6 +57,11 @@ def class_remedy(kind: Any, field: str) -> str | None:
     )
 
 
+def by_name(enum: str) -> str:
+    """What to do with an Enum that no JSON can be read into."""
+    return f"store the name of the member (`.name`), annotated `str`, and look it up where it is read (`{enum}[name]`)"
+
+
 class Endless(Exception):
     """The walk has already seen more bytes than the limit allows."""
 
