@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from .payload_hints import Hints, claims, fields_by_key, of_entry, of_field, of_item
+from .payload_kinds import is_derived
 from .payload_refusals import Lost, Refused, class_remedy, dropped, step, type_name
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -41,9 +42,13 @@ def compare(given: Any, back: Any, hints: Hints = (), *, is_abstract: bool = Fal
     elif kind in _JSON:
         made(given, back, hints)
         return
-    elif (isinstance(given, other) or is_abstract) and own_fields(kind) is None and is_equal(given, back):
+    elif _stands_for(given, other, is_abstract) and own_fields(kind) is None and is_equal(given, back):
         return  # a subclass of str, in a field that is a str
     raise _other_type(kind, other, is_base=isinstance(given, other))
+
+
+def _stands_for(given: Any, other: type, is_abstract: bool) -> bool:
+    return is_abstract or (isinstance(given, other) and not is_derived(given))
 
 
 def made(given: Any, back: Any, hints: Hints = ()) -> None:
