@@ -330,7 +330,7 @@ async def test_a_result_that_is_not_json_fails_the_run_after_one_execution(app: 
             assert caught.value.run.error["type"] == "PermanentError"
 
 
-async def test_a_payload_that_does_not_fit_the_handler_fails_the_run_after_one_claim(app: swf.App) -> None:
+async def test_a_payload_that_does_not_fit_the_handler_fails_the_run_after_one_claim(app: swf.App, url: str) -> None:
     """As a bare INSERT, or a producer of an older version, may leave it."""
 
     @app.workflow("a.typed.v1", retry=swf.Retry(max_attempts=5, base=0), on_misfit="fail")
@@ -338,7 +338,9 @@ async def test_a_payload_that_does_not_fit_the_handler_fails_the_run_after_one_c
         pytest.fail("never called")
 
     async with app.worker():
-        handle = await app.trigger("a.typed.v1", {"id": 7})
+        elsewhere = swf.App(url)
+        handle = app.handle((await elsewhere.trigger("a.typed.v1", {"id": 7})).id)
+        await elsewhere.close()
         with pytest.raises(swf.RunFailed, match=r"its payload does not fit a\.typed\.v1: .*id"):
             await handle.result(20)
     assert (await handle.get()).lease_epoch == 1

@@ -82,17 +82,20 @@ async def test_inputs_and_outputs_have_the_annotated_types(app: swf.App) -> None
 
 async def test_a_workflow_can_be_triggered_by_name_by_declaration_and_by_itself(app: swf.App, url: str) -> None:
     known = define(app)
-    elsewhere = swf.App(url)
+    elsewhere, stranger = swf.App(url), swf.App(url)
     declared = elsewhere.declare("shop.order.v1", input=Order, output=Parcel)
     async with app.worker():
         by_self = await app.trigger(known["order"], Order("x", 100))
-        by_name = await elsewhere.trigger("shop.order.v1", {"id": "x", "cents": 100})
+        by_name = await stranger.trigger("shop.order.v1", {"id": "x", "cents": 100})
+        by_declared_name = await elsewhere.trigger("shop.order.v1", Order("x", 100))
         by_declaration = await elsewhere.trigger(declared, Order("x", 100))
         assert await by_self.result(20) == Parcel(street="x", weight=1)
         assert await by_declaration.result(20) == Parcel(street="x", weight=1)
         assert await by_name.result(20) == {"street": "x", "weight": 1.0}
+        assert await by_declared_name.result(20) == Parcel(street="x", weight=1)
         assert await elsewhere.handle(by_name.id, declared).result(20) == Parcel(street="x", weight=1)
     await elsewhere.close()
+    await stranger.close()
 
 
 async def test_an_input_that_does_not_fit_is_refused_and_nothing_is_created(app: swf.App) -> None:

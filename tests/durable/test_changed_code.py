@@ -370,7 +370,9 @@ async def test_calls_of_a_scope_come_in_no_order_and_are_not_taken_for_renamed_o
 # Data that the code cannot read.
 
 
-async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code_goes_on(app: swf.App) -> None:
+async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code_goes_on(
+    app: swf.App, url: str
+) -> None:
     async def strict(ctx: swf.Context, order: dict[str, int]) -> int:
         return order["cents"]
 
@@ -380,7 +382,8 @@ async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code
     def made(handler: Any, **options: Any) -> Any:
         return swf.App("unused.db").workflow("t.input.v1", **options)(handler)
 
-    handle = await app.trigger("t.input.v1", {"cents": "12"})
+    elsewhere = swf.App(url)  # which does not know the code
+    handle = await elsewhere.trigger("t.input.v1", {"cents": "12"})
     with app.served_by(made(strict)):
         async with app.worker():
             run = await until_held(app, handle.id)
@@ -394,7 +397,8 @@ async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code
     with app.served_by(made(strict, on_misfit="fail")):
         async with app.worker():
             with pytest.raises(swf.RunFailed, match=r"does not fit .* Deploy code that fits it, then retry it"):
-                await app.run("t.input.v1", {"cents": "12"}, timeout="10s")
+                await (await elsewhere.trigger("t.input.v1", {"cents": "12"})).result("10s")
+    await elsewhere.close()
 
 
 async def test_a_record_that_the_code_cannot_read_holds_the_run_whatever_the_code_catches(shop: Shop) -> None:

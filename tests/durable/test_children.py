@@ -50,7 +50,7 @@ async def test_a_child_runs_on_a_worker_of_its_own_and_returns_its_type(url: str
 
     async with app.worker(), there.worker():
         handle = await app.trigger(fulfil)
-        assert await handle.result("15s") == ["Label(text='to ada')", "Label(text='to bob')", "{'text': 'to eve'}"]
+        assert await handle.result("15s") == ["Label(text='to ada')", "Label(text='to bob')", "Label(text='to eve')"]
     await there.close()
     assert len(await children(app, handle)) == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
@@ -84,15 +85,21 @@ async def test_an_annotation_that_cannot_be_resolved_is_told_when_it_would_have_
 
 
 async def test_an_input_that_the_handler_would_get_as_another_type_is_refused_and_nothing_is_created(
-    app: swf.App,
+    app: swf.App, url: str
 ) -> None:
     @app.workflow("t.input.v1")
     async def handler(ctx: swf.Context, order) -> None: ...  # type: ignore[no-untyped-def]
 
-    with pytest.raises(swf.PayloadError, match=r"at \$\.total: .* annotate the parameter as `dict\[str, Decimal\]`"):
-        await app.trigger(handler, {"total": Decimal(1)})
+    for target in (handler, "t.input.v1"):
+        for call in (app.trigger, app.run):
+            with pytest.raises(
+                swf.PayloadError, match=r"at \$\.total: .* annotate the parameter as `dict\[str, Decimal\]`"
+            ):
+                await call(target, {"total": Decimal(1)})
     assert [run async for run in app.runs()] == []
-    assert (await app.trigger("t.input.v1", {"total": Decimal(1)})).is_new, "by name it is for the other side to read"
+    elsewhere = swf.App(url)
+    assert (await elsewhere.trigger("t.input.v1", {"total": Decimal(1)})).is_new, "it is for the other side to read"
+    await elsewhere.close()
 
 
 async def test_models_with_aliases_and_pydantic_dataclasses_go_through_a_run_and_its_replays(app: swf.App) -> None:
@@ -246,17 +253,119 @@ async def test_a_dict_is_never_read_as_a_model_that_stands_in_a_union_with_it(ap
     assert [run async for run in app.runs(type="t.find.v1")] == []
 
 
-async def test_keys_that_an_annotation_does_not_name_are_read_from_others_and_refused_from_us(app: swf.App) -> None:
+@dataclasses.dataclass
+class Doubled:
+    net: Decimal
+
+    def __post_init__(self) -> None:
+        self.net *= 2
+
+
+async def test_an_object_that_its_class_would_change_at_each_reading_reaches_nobody(app: swf.App) -> None:
+    async def double() -> Doubled:
+        return Doubled(Decimal(10))
+
+    @app.workflow("t.step.v1", retry=RETRIED)
+    async def by_step(ctx: swf.Context) -> Decimal:
+        return (await ctx.step(double)).net
+
+    @app.workflow("t.result.v1", retry=RETRIED)
+    async def by_result(ctx: swf.Context) -> Doubled:
+        return Doubled(Decimal(10))
+
+    @app.workflow("t.input.v1")
+    async def by_input(ctx: swf.Context, order: Doubled) -> None: ...
+
+    async with app.worker():
+        for handler in (by_step, by_result):
+            with pytest.raises(swf.RunFailed, match=r"at \$\.net: .* __post_init__ runs at each reading"):
+                await app.run(handler, timeout="15s")
+        handle = await app.trigger("t.elsewhere.v1")
+        for call in (
+            lambda: app.trigger(by_input, Doubled(Decimal(10))),
+            lambda: handle.signal("go", Doubled(Decimal(10))),
+        ):
+            with pytest.raises(swf.PayloadError, match=r"at \$\.net: "):
+                await call()
+    assert [run async for run in app.runs(type="t.input.v1")] == []
+
+
+async def test_keys_that_an_annotation_does_not_name_are_read_from_others_and_refused_from_us(
+    app: swf.App, url: str
+) -> None:
     @app.workflow("t.order.v1")
     async def handler(ctx: swf.Context, order: Narrow) -> int:
         return order["id"]
 
     with pytest.raises(swf.PayloadError, match=r"payload of t\.order\.v1 .* at \$\.extra: .* would be dropped"):
         await app.trigger(handler, {"id": 1, "extra": 2})
-    handle = await app.trigger("t.order.v1", {"id": 1, "extra": 2})
+    elsewhere = swf.App(url)
+    handle = await elsewhere.trigger("t.order.v1", {"id": 1, "extra": 2})
     async with app.worker():
         assert await handle.result(timeout="15s") == 1
+    await elsewhere.close()
 
 
 class Narrow(TypedDict):
     id: int
+
+
+async def test_by_name_a_workflow_of_this_app_has_its_types_too(app: swf.App) -> None:
+    @app.workflow("t.kid.v1")
+    async def kid(ctx: swf.Context, price: Decimal) -> Decimal:
+        return price * 2
+
+    @app.workflow("t.parent.v1", retry=ONCE)
+    async def parent(ctx: swf.Context) -> list[str]:
+        handle = await ctx.trigger("t.kid.v1", Decimal("1.10"))
+        inside = await app.trigger("t.kid.v1", Decimal("1.10"))
+        found = [await ctx.run("t.kid.v1", Decimal("1.10")), await handle.result(), await inside.result()]
+        return [repr(one) for one in found]
+
+    @app.workflow("t.plain.v1", retry=ONCE)
+    def plain(ctx: swf.SyncContext) -> list[str]:
+        found = [ctx.run("t.kid.v1", Decimal("1.10")), ctx.trigger("t.kid.v1", Decimal("1.10")).result()]
+        return [repr(one) for one in found]
+
+    async with app.worker():
+        assert await app.run(parent, timeout="15s") == ["Decimal('2.20')"] * 3
+        assert await app.run(plain, timeout="15s") == ["Decimal('2.20')"] * 2
+        assert repr(await app.run("t.kid.v1", Decimal("1.10"), timeout="15s")) == "Decimal('2.20')"
+        (many,) = await app.trigger_many("t.kid.v1", [Decimal("1.10")])
+        assert repr(await many.result("15s")) == "Decimal('2.20')"
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_a_child_that_takes_no_input_refuses_one(
+    app: swf.App, takes_none: swf.Workflow[None, None], by_name: bool, started: list[str]
+) -> None:
+    target: Any = "t.none.v1" if by_name else takes_none
+
+    @app.workflow("t.parent.v1", retry=RETRIED)
+    async def parent(ctx: swf.Context, is_run: bool) -> None:
+        await (ctx.run(target, 5) if is_run else ctx.trigger(target, 5))
+
+    async with app.worker():
+        for is_run in (True, False):
+            with pytest.raises(swf.RunFailed, match=r"t\.none\.v1 takes no input, but got int") as caught:
+                await app.run(parent, is_run, timeout="15s")
+            assert caught.value.run.attempt == 1
+    assert started == []
+    assert [run async for run in app.runs(type="t.none.v1")] == []
+
+
+async def test_a_name_that_this_app_does_not_know_takes_anything_and_gives_plain_json(app: swf.App, url: str) -> None:
+    there = swf.App(url, settings=app.settings)
+
+    @there.workflow("t.there.v1")
+    async def elsewhere(ctx: swf.Context, price: Decimal) -> Decimal:
+        return price * 2
+
+    @app.workflow("t.parent.v1")
+    async def parent(ctx: swf.Context) -> list[str]:
+        return [repr(await ctx.run("t.there.v1", Decimal("1.10")))]
+
+    async with app.worker(), there.worker():
+        assert await app.run(parent, timeout="15s") == ["'2.20'"]
+        assert await app.run("t.there.v1", Decimal("1.10"), timeout="15s") == "2.20"
+    await there.close()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simpleworkflow as swf
+from simpleworkflow.model.states import Status
 
 ONCE = swf.Retry(max_attempts=1)
 
@@ -215,3 +221,61 @@ async def test_a_step_that_failed_in_a_task_group_is_known_to_whoever_waits_for_
         with pytest.raises(swf.RunFailed) as caught:
             await app.run(child, timeout="15s")
     assert (caught.value.is_a(Declined), caught.value.data) == (True, {"code": 51})
+
+
+PROGRAM = """
+import asyncio, os
+import simpleworkflow as swf
+
+app = swf.App(os.environ["FLOWS_URL"])
+
+class Declined(Exception):
+    pass
+
+@swf.step
+async def charge() -> None:
+    raise Declined
+
+@app.workflow("t.program.v1", retry=swf.Retry(max_attempts=1))
+async def pay(ctx: swf.Context) -> str:
+    try:
+        await ctx.step(charge)
+    except swf.StepFailed as error:
+        path = "declined" if error.is_a(Declined) else "unknown"
+        await ctx.publish("path", path)
+        await ctx.wait_for_signal("go")
+        return path
+    return "paid"
+
+async def main() -> None:
+    async with app.worker():
+        handle = await app.trigger(pay, idempotency_key="one")
+        while (await handle.get()).status != "paused":
+            await asyncio.sleep(0.01)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("started_as", [("{name}.py",), ("-m", "{name}")], ids=["file", "module"])
+async def test_a_class_of_a_program_is_the_one_that_a_worker_imports(
+    app: swf.App, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_as: tuple[str, ...]
+) -> None:
+    name = f"flows_{len(started_as)}_{'pg' if '://' in url else 'sqlite'}"
+    (tmp_path / f"{name}.py").write_text(PROGRAM)
+    monkeypatch.setenv("FLOWS_URL", url)
+    command = [sys.executable, *(word.format(name=name) for word in started_as)]
+    program = await asyncio.to_thread(
+        subprocess.run, command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=60
+    )
+    assert program.returncode == 0, program.stderr
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flows = importlib.import_module(name)
+    handle = app.handle(key="one")
+    assert (await handle.get()).status is Status.PAUSED
+    await handle.signal("go", None)
+    async with flows.app.worker():
+        assert await handle.result("15s") == "declined"
+    assert await app.read(handle.id, "path") == "declined"
+    await flows.app.close()

@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -152,6 +153,73 @@ async def test_nothing_that_a_finished_run_closed_over_stays_alive(
         gc.collect()
         assert len(alive) <= A_HANDFUL
     await app.close()
+
+
+async def other_charge(*given: Any) -> str:
+    return f"other {given[-1]}"
+
+
+def plain_charge(*given: Any) -> str:
+    return f"plain {given[-1]}"
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+@pytest.mark.parametrize("how", ["call", "ctx.step", "named", "options"])
+async def test_a_step_calls_the_function_that_it_holds_now(
+    app: swf.App, monkeypatch: pytest.MonkeyPatch, how: str, is_bound: bool
+) -> None:
+    class Bank:
+        @swf.step
+        async def charge(self, cents: int) -> Any:
+            return f"real {cents}"
+
+    @swf.step
+    async def charge(cents: int) -> Any:
+        return f"real {cents}"
+
+    step: Any = vars(Bank)["charge"] if is_bound else charge
+
+    @app.workflow("t.patched.v1")
+    async def pay(ctx: swf.Context) -> Any:
+        charged = Bank().charge if is_bound else charge
+        calls: dict[str, Callable[[], Any]] = {
+            "call": lambda: charged(1),
+            "ctx.step": lambda: ctx.step(charged, 1),
+            "named": lambda: ctx.step("other", charged, 1),
+            "options": lambda: ctx.step(charged.options(key="k"), 1),
+        }
+        return await calls[how]()
+
+    seen: list[Any] = []
+    async with app.worker():
+        seen.append(await app.run(pay, timeout="10s"))
+        others = [other_charge] if how == "call" else [other_charge, plain_charge]
+        for function in (*others, step.function):
+            monkeypatch.setattr(step, "function", function)
+            handle = await app.trigger(pay)
+            seen.append(await handle.result("10s"))
+    assert seen == ["real 1", *(f"{one.__name__.partition('_')[0]} 1" for one in others), "real 1"]
+    (record,) = await app.steps(handle.id)
+    assert record.step_id == {"named": "other#0", "options": "charge#=k"}.get(how, "charge#0")
+
+
+async def test_a_function_that_stands_in_keeps_name_and_type_of_the_step_however_early_it_came(
+    app: swf.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @swf.step
+    async def price(sku: str) -> Decimal:
+        return Decimal("1.10")
+
+    monkeypatch.setattr(price, "function", lambda sku: "2.20")
+
+    @app.workflow("t.price.v1")
+    async def pay(ctx: swf.Context) -> str:
+        return repr(await ctx.step(price, "x"))
+
+    async with app.worker():
+        handle = await app.trigger(pay)
+        assert await handle.result("10s") == "Decimal('2.20')"
+    assert [step.step_id for step in await app.steps(handle.id)] == ["price#0"]
 
 
 async def test_a_decorated_method_belongs_to_its_object(app: swf.App) -> None:

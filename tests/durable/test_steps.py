@@ -137,7 +137,7 @@ async def test_a_step_is_tried_again_in_memory_and_knows_its_attempt(app: swf.Ap
     async def handler(ctx: swf.Context) -> tuple[str, int]:
         return await ctx.step(flaky), ctx.epoch
 
-    assert await outcome(app, handler) == ["at last", 1]
+    assert await outcome(app, handler) == ("at last", 1)
     assert [info.attempt for info in seen] == [0, 1, 2]
     assert len({info.idempotency_key for info in seen}) == 1
     assert seen[0].epoch == 1

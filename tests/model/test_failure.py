@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.machinery
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -234,3 +237,37 @@ def test_a_class_derived_from_ours_needs_no_docstring() -> None:
         pass
 
     assert str(Mine()) == str(swf.PermanentError())
+
+
+@pytest.mark.parametrize(
+    ("spec", "file", "name"),
+    [
+        (None, "/srv/shop/flows.py", "flows"),
+        (None, None, None),
+        (None, "<stdin>", None),
+        ("shop.flows", "/srv/shop/flows.py", "shop.flows"),
+        ("shop.__main__", "/srv/shop/__main__.py", "shop.__main__"),
+    ],
+)
+@pytest.mark.parametrize("program", ["__main__", "__mp_main__"])
+def test_a_class_of_a_program_is_on_record_by_the_name_that_an_import_has(
+    monkeypatch: pytest.MonkeyPatch, program: str, spec: str | None, file: str | None, name: str | None
+) -> None:
+    name = name or program
+    module = types.ModuleType(program)
+    module.__spec__ = spec and importlib.machinery.ModuleSpec(spec, None)  # type: ignore[assignment]
+    module.__file__ = file
+    monkeypatch.setitem(sys.modules, program, module)
+    of_program = type("Refused", (ValueError,), {"__module__": program})
+    its_child = type("Declined", (of_program,), {"__module__": program})
+    error = recorded(its_child("no"))
+    assert error.error["module"] == name
+    assert f"{name}.Refused" in error.error["bases"]
+    imported = type("Refused", (ValueError,), {"__module__": name})
+    assert all(error.is_a(kind) for kind in (its_child, of_program, imported, f"{name}.Declined"))
+    assert not error.is_a(type("Refused", (ValueError,), {"__module__": "other"}))
+
+
+def test_a_childs_error_keeps_what_it_said_itself_and_not_its_places() -> None:
+    error = {"type": "A", "message": "no", "code": "x", "data_error": "y", "steps": ["a#0"], "permanent": True}
+    assert failure.brief(error) == {"type": "A", "message": "no", "code": "x", "data_error": "y"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import dataclasses
 import enum
 import uuid
@@ -24,6 +25,20 @@ T = TypeVar("T")
 
 class Colour(enum.Enum):
     RED = "red"
+
+
+class Price(enum.Enum):
+    LOW = Decimal("1.10")
+    HIGH = Decimal("9.90")
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Pair(enum.Enum):
+    ONE = (1, 2)
 
 
 class Word(enum.StrEnum):
@@ -110,7 +125,6 @@ def test_plain_json_needs_no_annotation(as_type: Any, value: Any) -> None:
         (Item(Decimal(1)), "dict", "Item"),
         (Point(1), "list", "Point"),
         ({1: "a"}, "str", "dict[int, str]"),
-        (collections.defaultdict(int, a=1), "dict", "dict[str, int]"),
     ],
     ids=str,
 )
@@ -125,7 +139,7 @@ def test_without_an_annotation_what_would_come_back_as_another_type_is_refused(
     assert (
         type(payload.decode(write(type(value), value), type(value))) is type(value)
         if not isinstance(value, dict)
-        else write(dict[Any, Any] if type(value) is not dict else dict[int, str], value)
+        else write(dict[int, str], value)
     )
 
 
@@ -321,3 +335,95 @@ def test_plain_json_is_looked_at_once_where_the_annotation_names_no_keys(
 
     monkeypatch.setattr(keeper, "look", not_again)
     assert keeper.write(["x"], limit=100, what="output") == '["x"]'
+
+
+@dataclasses.dataclass
+class Priced:
+    price: Price
+
+
+@pytest.mark.parametrize("member", [Price.LOW, Mixed.ONE, Mixed.TWO, Pair.ONE], ids=str)
+@pytest.mark.parametrize("around", [lambda one: one, lambda one: [one], lambda one: {"a": one}, Node])
+def test_the_remedy_for_an_enum_that_cannot_be_read_is_one_that_works(member: enum.Enum, around: Any) -> None:
+    kind = type(member)
+    message = refusal(Node if around is Node else Any, around(member))
+    assert "since its values are neither all text nor all whole numbers; store the name of the member" in message
+    assert f"annotated `str`, and look it up where it is read (`{kind.__name__}[name]`)" in message
+    assert kind[payload.decode(write(str, member.name), str)] is member
+
+
+@pytest.mark.parametrize("as_type", [Price, list[Price], Priced, Mixed | None, dict[str, Pair]], ids=str)
+def test_an_annotation_with_an_enum_that_cannot_be_read_is_told_with_a_remedy_that_works(as_type: Any) -> None:
+    with pytest.raises(PayloadError, match=r"cannot be read as .* all str or all int .*; store the name of the member"):
+        payload.decode('"x"', as_type)
+
+
+class Ids(list[int]):
+    pass
+
+
+class Tags(set[str]):
+    pass
+
+
+DERIVED: list[tuple[Any, Any, str, str]] = [
+    (collections.Counter("aab"), dict[str, int], "dict", "convert it (`dict(…)`)"),
+    (collections.defaultdict(int, a=1), dict[str, int] | None, "dict", "convert it (`dict(…)`)"),
+    (collections.Counter("a"), collections.abc.Mapping[str, int], "dict", "convert it (`dict(…)`)"),
+    (Point(1, 2), tuple[int, int], "tuple", "annotate test_payload_keeping.Point, or convert it (`tuple(…)`)"),
+    (Point(1, 2), tuple[int, ...], "tuple", "annotate test_payload_keeping.Point, or convert it (`tuple(…)`)"),
+    (Point(1, 2), list[int], "list", "annotate test_payload_keeping.Point, or convert it (`tuple(…)`)"),
+    (Ids([1]), list[int], "list", "convert it (`list(…)`)"),
+    (Tags("a"), set[str], "set", "convert it (`set(…)`)"),
+]
+
+
+@dataclasses.dataclass
+class Around(Generic[T]):
+    inside: T
+
+
+@pytest.mark.parametrize(("value", "as_type", "back", "remedy"), DERIVED, ids=str)
+def test_a_subclass_of_a_container_does_not_stand_for_it(value: Any, as_type: Any, back: str, remedy: str) -> None:
+    for kind, one, path in (
+        (as_type, value, "$"),
+        (list[as_type], [value], "$[0]"),
+        (dict[str, as_type], {"a": value}, "$.a"),
+        (tuple[int, as_type], (1, value), "$[1]"),
+        (Around[as_type], Around(value), "$.inside"),
+    ):
+        message = refusal(kind, one)
+        assert f"at {path}: a " in message
+        assert f"would come back as {back}, which the annotation names; {remedy}" in message
+
+
+@pytest.mark.parametrize(("value", "as_type", "back", "remedy"), DERIVED, ids=str)
+def test_the_remedy_for_a_subclass_of_a_container_is_one_that_works(
+    value: Any, as_type: Any, back: str, remedy: str
+) -> None:
+    base = next(base for base in (dict, list, tuple, set) if isinstance(value, base))
+    write(as_type, base(value))
+    message = refusal(Any, value)
+    if isinstance(value, Point):
+        assert "annotate `-> Point`" in message
+        assert payload.decode(write(Point, value), Point) == value
+    else:
+        assert "since JSON has no type for it; convert it" in message
+        assert payload.decode(write(as_type, base(value)), as_type) == base(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "as_type"),
+    [
+        (Word.YES, str),
+        ((1, 2), Sequence[int]),
+        ((1,), list[int]),
+        (collections.OrderedDict(a=1), dict[str, int]),
+        ([1], set[int]),
+        ({1}, list[int]),
+        (Name("n"), str),
+    ],
+    ids=str,
+)
+def test_another_builtin_and_text_of_a_subclass_may_stand_where_they_can_be_read(value: Any, as_type: Any) -> None:
+    payload.decode(write(as_type, value), as_type)

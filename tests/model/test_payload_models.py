@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NamedTuple, NotRequired
 
 import annotated_types
 import msgspec
@@ -414,3 +415,35 @@ def test_a_refusal_names_the_place_whose_annotation_is_to_be_changed(
 ) -> None:
     with pytest.raises(PayloadError, match=rf"annotate {place} as test_payload_models\.Sub, or as a union that has it"):
         payload.keeper(as_type, role).write(value, limit=1000, what="value")
+
+
+class Counted(BaseModel):
+    counts: dict[str, int] = {}
+    pair: tuple[int, int] = (0, 0)
+
+
+class Two(NamedTuple):
+    one: int
+    two: int
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("counts", collections.Counter("a")), ("pair", Two(1, 2))], ids=["Counter", "NamedTuple"]
+)
+def test_a_subclass_of_a_container_in_a_field_of_a_model_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(PayloadError, match=rf"at \$\.{name}: a .* would come back as (dict|tuple)"):
+        encode(Counted.model_construct(**{name: value}))
+
+
+class Patch(BaseModel):
+    name: str | None = None
+    price: Decimal | None = None
+
+
+def test_which_fields_were_set_travels_in_a_dict() -> None:
+    patch = Patch(price=Decimal("1.10"))
+    assert decode(encode(patch), Patch).model_fields_set == {"name", "price"}, "as docs/durable.md says"
+    sent = patch.model_dump(mode="json", exclude_unset=True)
+    text = payload.keeper(dict[str, Any]).write(sent, limit=1000, what="payload")
+    again = Patch.model_validate(decode(text, dict[str, Any]))
+    assert (again, again.model_fields_set) == (patch, {"price"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import typing
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,20 @@ def test_unions_are_read_in_their_own_order() -> None:
 def test_literals_of_other_types_are_told_apart() -> None:
     assert payload.decode("1", Literal[1]) == 1
     assert key_of(Literal[1]) != key_of(Literal[True])
+
+
+@pytest.mark.parametrize("any_first", [True, False])
+@pytest.mark.parametrize("around", [lambda kind: kind, lambda kind: list[kind]], ids=["bare", "inside"])  # type: ignore[valid-type]
+def test_a_tuple_of_anything_and_an_empty_one_are_told_apart(around: Any, any_first: bool) -> None:
+    anything, empty = around(typing.Tuple), around(tuple[()])  # noqa: UP006
+    assert key_of(anything) != key_of(empty)
+    look = kept_by_type(lambda as_type: msgspec.json.Decoder(as_type))
+    full, none = ("[[1]]", "[[]]") if around(int) is not int else ("[1]", "[]")
+    for kind in (anything, empty) if any_first else (empty, anything):
+        look(kind).decode(none)
+    look(anything).decode(full)
+    with pytest.raises(msgspec.ValidationError):
+        look(empty).decode(full)
 
 
 def local_dataclass() -> Any:

@@ -145,14 +145,16 @@ async def test_a_hostile_exception_is_recorded_and_harms_nobody(app: swf.App, er
         assert await app.run(fine, timeout="10s") == "fine"
 
 
-async def test_a_payload_that_does_not_fit_fails_for_good_without_running(app: swf.App) -> None:
+async def test_a_payload_that_does_not_fit_fails_for_good_without_running(app: swf.App, url: str) -> None:
     seen: list[int] = []
 
     @app.workflow("t.typed.v1", retry=SOON, on_misfit="fail")
     async def typed(ctx: swf.Context, number: int) -> None:
         seen.append(number)
 
-    handle = await app.trigger("t.typed.v1", {"not": "a number"})
+    elsewhere = swf.App(url)
+    handle = app.handle((await elsewhere.trigger("t.typed.v1", {"not": "a number"})).id)
+    await elsewhere.close()
     async with app.worker():
         with pytest.raises(swf.RunFailed, match="its payload does not fit"):
             await handle.result("10s")

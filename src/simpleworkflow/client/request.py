@@ -15,7 +15,7 @@ from ..clock import new_id
 from ..model import payload
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidFilter, InvalidInput, PayloadError, RunNotFound
-from ..model.names import check_key, check_type
+from ..model.names import check_key
 from ..model.records import DEFAULT_PRIORITY, NewRun
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
@@ -53,12 +53,11 @@ class TriggerOptions(TypedDict, total=False):
 
 
 def target_of(workflow: Workflow[Any, Any] | str, registry: Registry) -> Workflow[Any, Any]:
-    """By name its types are somebody else's; but whether it takes an input is known if it is served here."""
+    """By name it has the types that it has here, if it is known here."""
     if isinstance(workflow, Workflow):
         return workflow
     if isinstance(workflow, str):
-        known = registry.find(workflow)
-        return Workflow(check_type(workflow), takes_input=known is None or known.takes_input)
+        return registry.by_name(workflow)
     refuse_function(workflow, is_inside=False)
     raise InvalidInput(
         f"trigger takes a workflow (decorated with @app.workflow, or app.declare) or its name, not {workflow!r}"

@@ -35,6 +35,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .class_names import class_name
+
 _PASSING_ON = frozenset({"StepFailed", "RunFailed", "PermanentError", "RetryAfter"})
 _DEEPEST = 5
 
@@ -188,7 +190,7 @@ def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
         return any(name == kind or str(name).endswith(f".{kind}") for name in names)
     if not isinstance(kind, type):
         raise TypeError(f"is_a takes an exception class or its name, not {kind!r}")
-    return f"{kind.__module__}.{kind.__qualname__}" in names or (not module and own == kind.__qualname__)
+    return class_name(kind) in names or (not module and own == kind.__qualname__)
 
 
 def _passes_on(story: dict[str, Any]) -> bool:

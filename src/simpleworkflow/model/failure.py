@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from . import moves, payload
+from .class_names import class_name, home_of
 from .errors import (
     InvalidDuration,
     InvalidFilter,
@@ -140,7 +141,7 @@ def _as_dict(error: BaseException, depth: int, *, is_member: bool = False) -> di
     """`is_member`: of a group, whose traceback has those of its members."""
     described: dict[str, Any] = {
         "type": _clean(type(error).__qualname__, 200),
-        "module": _clean(str(type(error).__module__ or ""), 200),
+        "module": _clean(home_of(type(error)), 200),
         "bases": _bases(error),
         "message": _clean(_text(error), MESSAGE_LIMIT),
     }
@@ -175,7 +176,7 @@ def _bases(error: BaseException) -> list[str]:
     """What an error is besides its own class, so that it can be asked for on every replay."""
     try:
         kinds = [kind for kind in type(error).__mro__[1:] if kind not in (BaseException, object)]
-        return [_clean(f"{kind.__module__}.{kind.__qualname__}", 400) for kind in kinds[:MOST_BASES]]
+        return [_clean(class_name(kind), 400) for kind in kinds[:MOST_BASES]]
     except Exception:
         return []
 
@@ -202,7 +203,9 @@ def _on_record(error: BaseException, most: int) -> Any:
         return None  # somebody made it by hand
 
 
-_KEPT = ("type", "module", "bases", "message", "data", "while_handling")
+_KEPT = ("type", "module", "bases", "message", "code", "data", "data_error", "while_handling")
+"""Not whose fault it was among the steps and calls of that run (`steps`, `new`), nor whether that run was to be tried
+again (`permanent`): this is for those who cannot do either."""
 
 
 def brief(error: Any, depth: int = CAUSE_DEPTH, *, traceback: int = 0) -> dict[str, Any] | None:

@@ -16,12 +16,14 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from .payload_hints import Hints, claims, fields_by_key, of_entry, of_field, of_item
-from .payload_refusals import Lost, Refused, dropped, step, type_name
+from .payload_kinds import is_derived
+from .payload_refusals import Lost, Refused, class_remedy, dropped, step, type_name
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _JSON = _SCALARS | {list, dict}
 _ARRAYS = (list, tuple)
 _IDENTITY: Any = object.__eq__
+_FIT = "make its serializer and its validator fit each other"
 
 
 def compare(given: Any, back: Any, hints: Hints = (), *, is_abstract: bool = False) -> None:
@@ -35,14 +37,18 @@ def compare(given: Any, back: Any, hints: Hints = (), *, is_abstract: bool = Fal
         _alike(kind, given, back, hints)
         return
     elif kind in _SCALARS and other in _SCALARS:
-        if _is_equal(given, back):  # 1 and 1.0
+        if is_equal(given, back):  # 1 and 1.0
             return
     elif kind in _JSON:
         made(given, back, hints)
         return
-    elif (isinstance(given, other) or is_abstract) and own_fields(kind) is None and _is_equal(given, back):
+    elif _stands_for(given, other, is_abstract) and own_fields(kind) is None and is_equal(given, back):
         return  # a subclass of str, in a field that is a str
     raise _other_type(kind, other, is_base=isinstance(given, other))
+
+
+def _stands_for(given: Any, other: type, is_abstract: bool) -> bool:
+    return is_abstract or (isinstance(given, other) and not is_derived(given))
 
 
 def made(given: Any, back: Any, hints: Hints = ()) -> None:
@@ -50,7 +56,7 @@ def made(given: Any, back: Any, hints: Hints = ()) -> None:
     kind, other = type(given), type(back)
     if kind not in _JSON:
         return  # the annotation names its type
-    if kind is not other and claims(hints, given) and not (kind in _SCALARS and _is_equal(given, back)):
+    if kind is not other and claims(hints, given) and not (kind in _SCALARS and is_equal(given, back)):
         raise _chosen(kind, other)
     if kind is list and isinstance(back, _ARRAYS) and len(given) == len(back):
         for index, (one, became) in enumerate(zip(given, back, strict=True)):
@@ -107,7 +113,7 @@ def _alike(kind: type, given: Any, back: Any, hints: Hints) -> None:
         _fields(kind, names, given, back)
     elif isinstance(given, dict):
         _entries(given, back, hints)
-    elif not _is_equal(given, back):
+    elif not is_equal(given, back):
         raise _secret(kind) if hasattr(kind, "get_secret_value") else _changed(kind)
 
 
@@ -144,6 +150,8 @@ def _fields(kind: Any, names: Mapping[str, Any], given: Any, back: Any) -> None:
             compare(was, became, hints, is_abstract=_is_abstract(getattr(info, "annotation", None)))
         except Refused as refused:
             told = excluded() if getattr(info, "exclude", None) else refused
+            if isinstance(told, Lost) and told.remedy == _FIT:
+                told.remedy = class_remedy(kind, name) or _FIT
             is_root = name == "root" and len(names) == 1 and hasattr(kind, "model_dump")
             raise told if is_root else told.inside(step(name))  # noqa: B904
     extra = getattr(given, "__pydantic_extra__", None)
@@ -170,7 +178,7 @@ def _is_abstract(annotation: Any) -> bool:
     return home == collections.abc.__name__ or any(_is_abstract(inner) for inner in get_args(annotation))
 
 
-def _is_equal(given: Any, back: Any) -> bool:
+def is_equal(given: Any, back: Any) -> bool:
     if getattr(type(given), "__eq__", None) is _IDENTITY:
         return type(given) is type(back)  # it has no equality to ask for
     try:
@@ -185,8 +193,7 @@ def excluded() -> Lost:
 
 
 def _changed(kind: type) -> Lost:
-    remedy = "make its serializer and its validator fit each other"
-    return Lost(f"a {type_name(kind)} would come back with another value", remedy=remedy)
+    return Lost(f"a {type_name(kind)} would come back with another value", remedy=_FIT)
 
 
 def _secret(kind: type) -> Lost:

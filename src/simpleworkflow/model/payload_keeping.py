@@ -17,16 +17,18 @@ pydantic resolves by what fits best.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any, Literal, get_origin
 
-import msgspec
 from msgspec import inspect
 
+from .payload_advice import a_kind, annotation_of, plain_name
 from .payload_comparing import compare, made, own_fields
 from .payload_hints import Hints, is_typed_dict, members
+from .payload_kinds import converted, derived, is_derived, is_record
 from .payload_models import Adapter, has_readings, is_pydantic
-from .payload_reading import Unresolved, decoder_of, is_untyped
-from .payload_refusals import Lost, Refused, dropped, step, type_name
+from .payload_reading import Unresolved, decoder_of, is_readable, is_untyped
+from .payload_refusals import Lost, Refused, by_name, dropped, step, type_name
 from .payload_writing import Walk, encode, written
 from .type_cache import kept_by_type
 
@@ -35,8 +37,6 @@ Check = Callable[[Any], None]
 Role = Literal["output", "input", "anything"]
 
 _ARRAYS = (list, tuple, set, frozenset)
-_LOOKED_AT = 20
-"""Items of a collection that are looked at for a suggestion."""
 _LONGEST = 80
 
 
@@ -73,7 +73,7 @@ class Keeper:
                 f"its annotation cannot be resolved ({self._as_type.reason}): "
                 "define what it names at the top of a module, outside TYPE_CHECKING"
             )
-        named = _annotation(value, 3)
+        named = annotation_of(value, 3)
         if named is None or len(named) > _LONGEST:
             named = "…"
         shown = f"`-> {named}`" if self._role == "output" else f"the parameter as `{named}`"
@@ -93,11 +93,20 @@ class Exact(Walk):
     __slots__ = ()
 
     def foreign(self, value: object) -> None:
-        raise Lost(f"{_a(type(value))} would come back as {_plain_name(value)}, since no annotation names its type")
+        raise _untyped(value, f"{a_kind(type(value))} would come back as {plain_name(value)}")
 
     def foreign_key(self, key: object) -> None:
         Walk(self.limit).key(key)  # which has more to say about a key that cannot be written at all
-        raise Lost(f"{_a(type(key))} as the key of a dict would come back as str, since no annotation names its type")
+        raise _untyped(key, f"{a_kind(type(key))} as the key of a dict would come back as str")
+
+
+def _untyped(value: object, reason: str) -> Lost:
+    if is_derived(value) and not is_record(value):
+        return Lost(f"{reason}, since JSON has no type for it", remedy=converted(value))
+    if not isinstance(value, Enum) or is_readable(type(value)):
+        return Lost(f"{reason}, since no annotation names its type")
+    why = "since its values are neither all text nor all whole numbers"
+    return Lost(f"{reason}, {why}", remedy=by_name(type(value).__qualname__))
 
 
 def glance(value: object, *, limit: int) -> str:
@@ -108,7 +117,7 @@ def glance(value: object, *, limit: int) -> str:
 class _Glance(Walk):
     __slots__ = ()
 
-    def comes_back(self, value: Any, plain: object) -> None:
+    def comes_back(self, value: Any, plain: object, check: Callable[[Any, bytes], None]) -> None:
         return
 
 
@@ -120,11 +129,11 @@ def _check_of(as_type: Any) -> tuple[Check | None, Check | None]:
     try:
         if isinstance(decoder_of(as_type), Adapter):
             return _read_back(as_type), _read_plain(as_type, members(as_type)) if has_readings(as_type) else None
-        known: dict[int, _Fields] = {}
-        check = _check(inspect.type_info(as_type), known)
+        node, known = inspect.type_info(as_type), _Known()
+        plain = _check(node, known)
+        return _check(node, _Known(has_kinds=True)), plain if known else None
     except Exception:
         return None, None  # it cannot be read either, and the reader says so
-    return check, check if known else None
 
 
 def _read_back(as_type: Any) -> Check:
@@ -154,7 +163,41 @@ def _exact(value: Any) -> None:
     Exact(2**62).any(value, 1)
 
 
-def _check(node: inspect.Type, known: dict[int, _Fields]) -> Check | None:
+class _Known(dict[int, "_Fields"]):
+    """The classes that an annotation mentions, by what is known about them."""
+
+    def __init__(self, *, has_kinds: bool = False) -> None:
+        super().__init__()
+        self.has_kinds = has_kinds
+        """Whether containers are looked at, too; in plain JSON all of them are builtins."""
+
+
+def _check(node: inspect.Type, known: _Known) -> Check | None:
+    check, home = _check_parts(node, known), _HOMES.get(type(node))
+    return check if home is None or not known.has_kinds else _builtin(home, check)
+
+
+def _builtin(home: type, check: Check | None) -> Check:
+    def builtin(value: Any) -> None:
+        if is_derived(value):
+            raise derived(value, home)
+        if check is not None:
+            check(value)
+
+    return builtin
+
+
+_HOMES: dict[type, type] = {
+    inspect.DictType: dict,
+    inspect.ListType: list,
+    inspect.SetType: set,
+    inspect.FrozenSetType: frozenset,
+    inspect.VarTupleType: tuple,
+    inspect.TupleType: tuple,
+}
+
+
+def _check_parts(node: inspect.Type, known: _Known) -> Check | None:
     if isinstance(node, inspect.AnyType) or (isinstance(node, inspect.CustomType) and node.cls is object):
         return _exact
     if isinstance(node, inspect.CollectionType):
@@ -193,7 +236,7 @@ class _Fields:
         self.fields: list[tuple[str, str, Check]] = []
         """Name, JSON name, and what its value must be."""
 
-    def take(self, node: Any, known: dict[int, _Fields]) -> None:
+    def take(self, node: Any, known: _Known) -> None:
         if isinstance(node, inspect.CustomType):
             return
         own = getattr(self.kind, "__dataclass_fields__", ())  # some of which it may not take
@@ -241,7 +284,7 @@ class _Fields:
         if not self.is_class or not issubclass(kind, self.kind):
             return
         raise Lost(
-            f"{_a(kind)} would come back as its base class {type_name(self.kind)}, which the annotation names",
+            f"{a_kind(kind)} would come back as its base class {type_name(self.kind)}, which the annotation names",
             remedy=f"annotate {type_name(kind)}, or a union that has it",
         )
 
@@ -320,44 +363,3 @@ def _may_be(node: inspect.Type, check: Check, value: Any) -> bool:
     if isinstance(node, inspect.DictType):
         return isinstance(value, dict) or own_fields(type(value)) is not None
     return isinstance(value, _ARRAYS)
-
-
-# What to write instead
-
-
-def _annotation(value: Any, levels: int) -> str | None:
-    """The annotation with which this value would come back as it is; None when it takes a class of its own."""
-    kind = type(value)
-    if value is None:
-        return "None"
-    if kind in (list, set, frozenset):
-        inner = _common(list(value)[:_LOOKED_AT], levels)
-        return None if inner is None else f"{kind.__name__}[{inner}]"
-    if kind is tuple:
-        parts = [_annotation(item, levels - 1) for item in value[:_LOOKED_AT]] if levels else [None]
-        return None if None in parts or not parts else f"tuple[{', '.join(str(part) for part in parts)}]"
-    if isinstance(value, dict):
-        keys = _common(list(value)[:_LOOKED_AT], levels)
-        values = _common(list(value.values())[:_LOOKED_AT], levels)
-        return None if keys is None or values is None else f"dict[{keys}, {values}]"
-    bases = (base for base in (bytes, bytearray, memoryview) if isinstance(value, base))
-    return next(bases, kind).__qualname__
-
-
-def _common(values: list[Any], levels: int) -> str | None:
-    if not levels or not values:
-        return None
-    names = dict.fromkeys(_annotation(value, levels - 1) for value in values)
-    return None if None in names or len(names) > 1 else next(iter(names))
-
-
-def _a(kind: type) -> str:
-    name = type_name(kind)
-    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
-
-
-def _plain_name(value: object) -> str:
-    try:
-        return type(msgspec.json.decode(encode(value))).__name__
-    except Exception:
-        return "plain JSON"

@@ -15,7 +15,7 @@ import msgspec
 from .errors import InvalidInput, PayloadError
 from .misfit import in_python
 from .payload_models import Adapter, is_pydantic, mentions_binary, mentions_model, needs_adapter, validated
-from .payload_refusals import type_name
+from .payload_refusals import by_name, type_name
 from .type_cache import kept_by_type
 
 _PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -81,6 +81,10 @@ def _inner_pairs(left: Any, right: Any) -> list[tuple[Any, Any]] | None:
 class _Unreadable(Exception):
     """An annotation into which no JSON can be read."""
 
+    def __init__(self, reason: str, remedy: str = "change the annotation") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
 
 class Unresolved:
     """An annotation that names what cannot be found at run time: it is read as if there were none."""
@@ -115,7 +119,18 @@ def _build(as_type: Any) -> _Decoder:
     except Exception as error:
         if mentions_model(as_type):
             return _adapter(as_type)
+        if str(error).startswith("Enums "):
+            raise _Unreadable(str(error), by_name("that Enum")) from error
         raise _Unreadable(str(error)) from error
+
+
+def is_readable(as_type: Any) -> bool:
+    """Whether there is any JSON that could be read into it."""
+    try:
+        decoder_of(as_type)
+    except Exception:
+        return False
+    return True
 
 
 def _adapter(as_type: Any) -> _Decoder:
@@ -152,6 +167,6 @@ def _explained(error: Exception, text: str | bytes, as_type: Any, what: str) -> 
         return PayloadError(f"{what} is not readable JSON: {broken}")
     name = type_name(as_type) if isinstance(as_type, type) else str(as_type)
     if isinstance(error, _Unreadable):
-        return PayloadError(f"{what} cannot be read as {name}: {error}; change the annotation")
+        return PayloadError(f"{what} cannot be read as {name}: {error}; {error.remedy}")
     story = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return InvalidInput(f"{what} does not fit {name}: {in_python(story)}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+CODE_OF_OBJECTS = ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")
+"""What a class may run whenever an object of it is made."""
 _LONGEST_KEY_SHOWN = 200
 
 
@@ -40,6 +43,23 @@ def dropped(key: object, kind: type | None) -> Lost:
     lost = Lost(f"{name} does not name this key, so it would be dropped", remedy="name it there, or leave it out")
     lost.inside(step(str(key)))
     return lost
+
+
+def class_remedy(kind: Any, field: str) -> str | None:
+    """What to do about a field that the code of its class changes when an object is read; None without such code."""
+    known = getattr(kind, "__dataclass_fields__", {}).get(field)
+    if known is not None and not known.init:
+        return "drop init=False, so that reading sets the field, or leave it at what the class gives it"
+    hook = next((name for name in CODE_OF_OBJECTS if hasattr(kind, name)), None)
+    return hook and (
+        f"{hook} runs at each reading: let it leave alone what it has changed once, "
+        "or compute the value in a property or a classmethod"
+    )
+
+
+def by_name(enum: str) -> str:
+    """What to do with an Enum that no JSON can be read into."""
+    return f"store the name of the member (`.name`), annotated `str`, and look it up where it is read (`{enum}[name]`)"
 
 
 class Endless(Exception):

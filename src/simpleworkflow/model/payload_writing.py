@@ -5,11 +5,10 @@ See payload.py for the rules and the reasons; this is how they are kept.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
@@ -21,10 +20,11 @@ import msgspec
 from .errors import PayloadError
 from .limits import MAX_BYTES, MAX_DEPTH
 from .payload_models import check_comes_back, dump, is_pydantic
+from .payload_objects import check_made_again, has_own_code, is_record, record_fields, written_fields
 from .payload_refusals import Endless, Lost, Refused, step, type_name
+from .payload_scalars import check_zone, decimal_text, non_finite, refuse_surrogates
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_NOTHING = object()
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -95,13 +95,15 @@ def _too_large(what: str, size: str, limit: int) -> PayloadError:
 class Walk:
     """One look at one value. Every method returns the value itself, or what msgspec shall write in its place."""
 
-    __slots__ = ("limit", "met", "seen")
+    __slots__ = ("is_read_back", "limit", "met", "seen")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.met = False
         """Whether there was something that JSON has no type for: without an annotation it comes back as another."""
         self.seen = 0  # a lower bound of the encoded size
+        self.is_read_back = False
+        """Whether an object around this place will be read back, and this with it."""
 
     def any(self, value: object, depth: int) -> object:
         return _BY_TYPE.get(type(value), Walk.other)(self, value, depth)
@@ -135,7 +137,7 @@ class Walk:
         if "\0" in value:
             raise Refused("a string contains NUL (\\u0000), which PostgreSQL cannot store; remove or escape it")
         if not value.isascii():
-            _refuse_surrogates(value)
+            refuse_surrogates(value)
         return value
 
     def integer(self, value: int, depth: int = 0) -> int:
@@ -147,12 +149,18 @@ class Walk:
 
     def number(self, value: float, depth: int = 0) -> float:
         if not isfinite(value):
-            raise Refused(f"{_non_finite(value)} has no JSON form; use None, or a string that your code understands")
+            raise Refused(f"{non_finite(value)} has no JSON form; use None, or a string that your code understands")
+        return value
+
+    def moment(self, value: datetime | time, depth: int) -> object:
+        self.foreign(value)
+        if value.tzinfo is not None and value.tzinfo is not UTC:
+            check_zone(value)
         return value
 
     def decimal(self, value: Decimal, depth: int = 0) -> str:
         self.foreign(value)
-        return self.text(_decimal_text(value))
+        return self.text(decimal_text(value))
 
     def binary(self, value: bytes | bytearray | memoryview, depth: int = 0) -> object:
         self.foreign(value)
@@ -251,28 +259,27 @@ class Walk:
             return self.known(value, depth)
         if isinstance(value, msgspec.Struct):
             self.foreign(value)
-            return self.struct(value, depth)
+            return self.struct(value, depth) if self.fills(kind) else self.made(value, self.struct, depth)
         if is_pydantic(kind):
             self.foreign(value)
             return self.model(value, depth)
-        names = _record_fields(kind)
-        if names is not None:
+        if is_record(kind):
             self.foreign(value)
-            return self.record(value, names, depth)
+            return self.record(value, depth) if self.fills(kind) else self.made(value, self.record, depth)
         raise Refused(
             f"a value of type {type_name(kind)} has no JSON form; "
             "convert it first, or use a dataclass, a msgspec Struct or a pydantic model"
         )
 
-    def record(self, value: object, names: Iterable[str], depth: int) -> object:
-        fields = {name: getattr(value, name, msgspec.UNSET) for name in names}
+    def record(self, value: object, depth: int) -> object:
+        fields = {name: getattr(value, name, msgspec.UNSET) for name in record_fields(type(value))}
         return self.mapping({name: item for name, item in fields.items() if item is not msgspec.UNSET}, depth)
 
     def struct(self, value: msgspec.Struct, depth: int) -> object:
         """Left to msgspec, who knows about tags, renames and omitted defaults; a changed field goes into a copy."""
         self.enter(0, depth)
         rebuilt: msgspec.Struct | None = None
-        for name, written, item in _written_fields(value):
+        for name, written, item in written_fields(value):
             self.count(1)
             try:
                 plain = self.any(item, depth + 1)
@@ -283,33 +290,27 @@ class Walk:
                 msgspec.structs.force_setattr(rebuilt, name, plain)
         return value if rebuilt is None else rebuilt
 
-    def model(self, value: Any, depth: int) -> object:
-        plain = self.any(dump(value), depth)
-        self.comes_back(value, plain)
+    def fills(self, kind: type) -> bool:
+        """Whether reading does no more than to fill the fields; or is tried for an object around this one."""
+        return self.is_read_back or not has_own_code(kind)
+
+    def made(self, value: Any, write: Callable[[Any, int], object], depth: int) -> object:
+        self.is_read_back = True
+        try:
+            plain = write(value, depth)
+        finally:
+            self.is_read_back = False
+        self.comes_back(value, plain, check_made_again)
         return plain
 
-    def comes_back(self, value: Any, plain: object) -> None:
+    def model(self, value: Any, depth: int) -> object:
+        plain = self.any(dump(value), depth)
         # In JSON mode pydantic writes an untyped NaN as None and a secret as stars: only reading shows it.
-        check_comes_back(value, _ENCODER.encode(plain))
+        self.comes_back(value, plain, check_comes_back)
+        return plain
 
-
-def _refuse_surrogates(value: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Refused("a string contains a lone surrogate, which is not text; clean it with errors='replace'") from None
-
-
-def _non_finite(value: float) -> str:
-    if value != value:
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-def _decimal_text(value: Decimal) -> str:
-    if not value.is_finite():
-        raise Refused(f"Decimal('{value}') has no JSON form; use None, or a string that your code understands")
-    return str(value)
+    def comes_back(self, value: Any, plain: object, check: Callable[[Any, bytes], None]) -> None:
+        check(value, _ENCODER.encode(plain))
 
 
 def _key_text(walk: Walk, key: object) -> str:
@@ -319,11 +320,13 @@ def _key_text(walk: Walk, key: object) -> str:
     if isinstance(key, str):
         return str.__str__(key)
     if isinstance(key, Decimal):
-        return _decimal_text(key)
+        return decimal_text(key)
     if type(key) is int:
         return str(walk.integer(key))
     if type(key) is float:
         walk.number(key)
+    if isinstance(key, datetime | time):
+        check_zone(key)
     try:
         (text,) = msgspec.to_builtins({key: None}, str_keys=True)
     except TypeError:
@@ -338,31 +341,6 @@ def _sorted(items: list[Any]) -> list[Any]:
     return sorted(items, key=_ENCODER.encode)  # mixed types cannot be compared, their texts can
 
 
-def _written_fields(value: msgspec.Struct) -> Iterable[tuple[str, str, object]]:
-    """Name, JSON name and value of the fields that msgspec will write: what it leaves out can do no harm."""
-    kind = type(value)
-    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
-    omits = kind.__struct_config__.omit_defaults and not kind.__struct_config__.array_like
-    padded = (_NOTHING,) * (len(names) - len(defaults)) + defaults
-    for name, written, default in zip(names, kind.__struct_encode_fields__, padded, strict=True):
-        item = getattr(value, name, msgspec.UNSET)
-        if item is msgspec.UNSET or (omits and (item is default or _is_empty(item))):
-            continue
-        yield name, written, item
-
-
-def _is_empty(item: object) -> bool:
-    return type(item) in (list, dict, set) and not item
-
-
-def _record_fields(kind: type) -> tuple[str, ...] | None:
-    """Field names of a dataclass or an attrs class; None for any other class."""
-    if dataclasses.is_dataclass(kind):
-        return tuple(field.name for field in dataclasses.fields(kind))
-    attributes = getattr(kind, "__attrs_attrs__", None)
-    return None if attributes is None else tuple(attribute.name for attribute in attributes)
-
-
 _BY_TYPE: dict[type, Callable[[Walk, Any, int], object]] = {
     str: Walk.text,
     int: Walk.integer,
@@ -374,9 +352,9 @@ _BY_TYPE: dict[type, Callable[[Walk, Any, int], object]] = {
     tuple: Walk.row,
     set: Walk.unordered,
     frozenset: Walk.unordered,
-    datetime: Walk.known,
+    datetime: Walk.moment,
     date: Walk.known,
-    time: Walk.known,
+    time: Walk.moment,
     timedelta: Walk.known,
     UUID: Walk.known,
     Decimal: Walk.decimal,

@@ -55,7 +55,7 @@ def key_of(as_type: Any) -> Hashable | None:
     if origin is Literal:
         return (Literal, *((type(one), one) for one in get_args(as_type)))
     keys = [key_of(one) for one in get_args(as_type)]
-    return None if None in keys else (origin, *keys)
+    return None if None in keys else (origin, type(as_type), *keys)  # Tuple and tuple[()] differ in the second
 
 
 def lives_as_long_as_its_module(thing: Any) -> bool:

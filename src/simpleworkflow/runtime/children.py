@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 
 from ..model import failure, payload
 from ..model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
-from ..model.names import RESULT, check_type
+from ..model.names import RESULT
 from ..model.records import DEFAULT_PRIORITY, NewRun, Run, Step
 from ..model.states import Status, StepKind, StepStatus
 from . import tracing
@@ -52,11 +52,15 @@ class Children(Steps):
 
     def prepare(self, workflow: Any, input: Any, key: str | None) -> tuple[NewRun, str]:
         """(the child, the place that starts it): everything but the start itself."""
-        if not isinstance(workflow, Workflow):
-            refuse_function(workflow, is_inside=True)
-        target = workflow if isinstance(workflow, Workflow) else Workflow[Any, Any](check_type(workflow))
+        target = self.target(workflow)
         text = target.encode_input(input, limit=self._stage.services.max_payload)
         return self.adopt(NewRun(UUID(int=0), target.name, text), key)
+
+    def target(self, workflow: Any) -> Workflow[Any, Any]:
+        if isinstance(workflow, Workflow):
+            return workflow
+        refuse_function(workflow, is_inside=True)
+        return self._stage.services.by_name(workflow)
 
     def adopt(self, new: NewRun, key: str | None) -> tuple[NewRun, str]:
         """The same for a request that is complete but for its identity."""
@@ -111,7 +115,7 @@ class Children(Steps):
             if self._is_beaten(step_id):
                 await self._never()
             await self.start(child, place)
-            return await self._result(step_id, child.id, getattr(workflow, "output_type", Any))
+            return await self._result(step_id, child.id, self.target(workflow).output_type)
 
         return self._at(step_id, both(), f"run({child.type})")
 

@@ -172,7 +172,7 @@ class Context(_Identity):
 
         async def started() -> ChildHandle[Any]:
             await durable.start(child, place)
-            return ChildHandle(self._stage, child.id, getattr(workflow, "output_type", Any))
+            return ChildHandle(self._stage, child.id, durable.target(workflow).output_type)
 
         return durable.place(place, started(), f"trigger({child.type})")
 
@@ -303,7 +303,8 @@ class SyncContext(_Identity):
             await self._stage.durable.start(child, place)
             return child.id
 
-        return SyncChildHandle(self._stage, self._stage.block(started), getattr(workflow, "output_type", Any))
+        child_id = self._stage.block(started)
+        return SyncChildHandle(self._stage, child_id, self._stage.durable.target(workflow).output_type)
 
     def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
         """As `Context.scope`."""

@@ -365,6 +365,11 @@ class Registry:
     def find(self, name: str) -> Workflow[Any, Any] | None:
         return self._workflows.get(name)
 
+    def by_name(self, name: str) -> Workflow[Any, Any]:
+        """What is known here under that name; else a workflow whose types are somebody else's."""
+        known = self.find(name) if isinstance(name, str) else None
+        return Workflow(check_type(name)) if known is None else known
+
     def add_schedule(self, schedule: NewSchedule) -> None:
         if schedule.name in self._schedules:
             raise InvalidSchedule(

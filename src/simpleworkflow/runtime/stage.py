@@ -71,6 +71,8 @@ class Services:
     """A run has come to rest in memory: there is a slot more."""
     home: object
     """What is equal for ledgers of one and the same database."""
+    by_name: Callable[[str], Workflow[Any, Any]]
+    """The workflow of that name, with the types that it has in this App."""
     worker: str = ""
     """How the worker calls itself in leases."""
 

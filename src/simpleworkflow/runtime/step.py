@@ -84,10 +84,11 @@ def step_info() -> StepInfo:
 class StepFunction(Generic[P, R_co]):
     """A function that a workflow runs as a step, with options of its own; elsewhere it is the plain function."""
 
-    def __init__(self, function: Callable[P, R_co], options: StepOptions, facts: Facts | None = None) -> None:
+    def __init__(self, function: Callable[P, R_co], options: StepOptions, original: Original | None = None) -> None:
         self.function = function
+        """What is called. Who puts another one here keeps the name and the output type of the decorated one."""
         self.step_options = options
-        self._facts = facts
+        self._original = Original(function) if original is None else original
         self._call: Call | None = None
         functools.update_wrapper(self, function)
 
@@ -111,18 +112,19 @@ class StepFunction(Generic[P, R_co]):
         """A decorated method belongs to its object, as any method does."""
         if instance is None:
             return self
-        return StepFunction(types.MethodType(self.function, instance), self.step_options, self.facts)
+        return StepFunction(types.MethodType(self.function, instance), self.step_options, self._original)
 
     @property
     def facts(self) -> Facts:
-        if self._facts is None:
-            self._facts = facts_of(self.function)
-        return self._facts
+        facts, original = self._original.facts, self._original.function
+        if self.function is original or getattr(self.function, "__func__", None) is original:
+            return facts
+        return facts._replace(is_async=is_async(plain(self.function)))
 
     @property
     def call(self) -> Call:
-        """It never changes, so it is made once; it belongs to this step and goes with it."""
-        if self._call is None:
+        """Made once, and again when the function is another one; it belongs to this step and goes with it."""
+        if self._call is None or self._call.function is not self.function:
             self._call = _make_call(self.function, self.step_options, self.facts, self.step_options.name)
         return self._call
 
@@ -138,7 +140,23 @@ class StepFunction(Generic[P, R_co]):
         changes: dict[str, Any] = {"name": name, "key": key, "retry": retry and _retry(retry)}
         changes["timeout"] = None if timeout is None else seconds(timeout, what="timeout of a step")
         chosen = {name: value for name, value in changes.items() if value is not None}
-        return StepFunction(self.function, replace(self.step_options, **chosen), self._facts)
+        return StepFunction(self.function, replace(self.step_options, **chosen), self._original)
+
+
+class Original:
+    """The function that was decorated, and what is learned about it when a step is first called."""
+
+    __slots__ = ("_facts", "function")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._facts: Facts | None = None
+
+    @property
+    def facts(self) -> Facts:
+        if self._facts is None:
+            self._facts = facts_of(self.function)
+        return self._facts
 
 
 class StepDecorator:

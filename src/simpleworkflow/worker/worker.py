@@ -201,6 +201,7 @@ class Worker:
             confirm=partial(confirm, self._ledger, self._holdings, self.identity.id),
             on_resident=self._look,
             home=self._ledger.home,
+            by_name=self._registry.by_name,
             worker=self.identity.id,
         )
 
