@@ -74,11 +74,7 @@ class Steps(Memo):
         if self._stage.reason is not None:
             return self.refuse()  # as `durable` does it, without the price of a call
         branch = self._enter()
-        try:
-            call, args = resolve(first, rest)
-        except InvalidWorkflow as error:
-            self.made.refused = self.made.refused or error
-            raise
+        call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
         if call.options.formerly and self._has_past:
             step_id = self._as_recorded(branch, step_id, call)
