@@ -56,6 +56,7 @@ def test_a_killed_workers_runs_come_back_after_the_lease_from_another_host(watch
     victim = crew.start(host="aaaaaaaaaa")
     started(watched, 5)
     crew.start(host="bbbbbbbbbb")
+    crew.until(lambda: "ready" in (crew.folder / "worker-1.log").read_text(), "the heir is up")
     killed = time.time()
     victim.kill()
     for handle in handles:

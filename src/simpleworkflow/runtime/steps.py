@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import failure, moves, payload
 from ..model.duration import human
-from ..model.errors import ExecutionStopped, InvalidWorkflow, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ..model.states import StepKind, StepStatus
 from . import tracing
 from .branches import IN_STEP, Body, Branch
