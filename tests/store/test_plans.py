@@ -42,7 +42,7 @@ FROM generate_series(1, %s) n"""
 
 
 UNTOUCHED = "ALTER TABLE workflow.{table} SET (autovacuum_enabled = false)"
-"""On a busy machine autovacuum comes while the tests run, and finds that the tables which they leave empty are empty."""
+"""On a busy machine autovacuum comes while the tests run, and finds the tables empty that they leave empty."""
 
 
 def load(url: str, rows: int) -> None:
