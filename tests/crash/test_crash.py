@@ -56,13 +56,13 @@ def test_a_killed_workers_runs_come_back_after_the_lease_from_another_host(watch
     victim = crew.start(host="aaaaaaaaaa")
     started(watched, 5)
     crew.start(host="bbbbbbbbbb")
-    crew.until(lambda: "ready" in (crew.folder / "worker-1.log").read_text(), "the heir is up")
     killed = time.time()
     victim.kill()
+    crew.until(lambda: "ready" in (crew.folder / "worker-1.log").read_text(), "the heir is up")
+    due = max(killed + LEASE, time.time())  # on a busy machine the heir is up when the leases have ended
     for handle in handles:
         handle.result("30s")
-        taken = retried_at(watched, str(handle.id)) - killed
-        assert taken < LEASE + 2.0
+        assert retried_at(watched, str(handle.id)) < due + 2.0
         assert handle.get().crashes == 1
 
 

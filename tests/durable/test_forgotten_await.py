@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import re
 import warnings
@@ -283,12 +284,11 @@ def dropped_in_a_list(ctx: swf.Context) -> None:
     [pay(ctx, cents) for cents in range(2)]
 
 
-def kept_in_a_name(ctx: swf.Context) -> None:
-    kept = pay(ctx, 1)
-    assert kept is not None
+def chosen_by(ctx: swf.Context) -> str:
+    return "paid" if pay(ctx, 1) else "not paid"
 
 
-HELPERS = [dropped, asked_whether_it_is_true, dropped_in_a_list, kept_in_a_name]
+HELPERS = [dropped, asked_whether_it_is_true, dropped_in_a_list, chosen_by]
 
 
 @pytest.mark.parametrize("helper", HELPERS)
@@ -368,3 +368,87 @@ async def test_what_is_thrown_away_inside_a_step_is_no_fault_of_the_workflow(app
 
     async with app.worker():
         assert await app.run(calls, timeout="10s") == "fine"
+
+
+async def kept_in_a_name(ctx: swf.Context) -> None:
+    kept = pay(ctx, 1)
+    assert kept is not None
+
+
+async def left_by_an_error(ctx: swf.Context) -> None:
+    with contextlib.suppress(ValueError):
+        for call in [failing(), pay(ctx, 1)]:
+            await call
+
+
+async def argument_of_an_error(ctx: swf.Context) -> None:
+    with contextlib.suppress(KeyError):
+        await asyncio.gather(pay(ctx, 1), {}["missing"])  # type: ignore[var-annotated]
+
+
+async def failing() -> bool:
+    raise ValueError
+
+
+@pytest.mark.parametrize("code", [kept_in_a_name, left_by_an_error, argument_of_an_error])
+@pytest.mark.filterwarnings("ignore:coroutine .pay. was never awaited")
+async def test_a_coroutine_that_the_code_has_left_on_its_way_is_named_and_stops_nothing(
+    app: swf.App, code: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error may have taken the code elsewhere: what it does then must go on."""
+    did: list[str] = []
+
+    @swf.step
+    async def refund() -> None:
+        did.append("refund")
+
+    @app.workflow("t.left.v1", retry=ONCE)
+    async def left(ctx: swf.Context) -> str:
+        await code(ctx)
+        await refund()
+        return "done"
+
+    async with app.worker():
+        assert await app.run(left, timeout="10s") == "done"
+    assert did == ["refund"]
+    assert "a coroutine went away that was never awaited: pay" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .pay. was never awaited")
+async def test_what_the_attempts_of_a_step_leave_is_no_fault_of_the_workflow(app: swf.App) -> None:
+    charged: list[int] = []
+
+    @swf.step(retry=swf.Retry(max_attempts=5, base=0.01, cap=0.01))
+    async def fetch_all() -> str:
+        calls = [pay(None, cents) for cents in range(3)]
+        charged.append(1)
+        if len(charged) < 3:
+            raise ValueError
+        for call in calls:
+            call.close()
+        return "fetched"
+
+    @app.workflow("t.attempts.v1", retry=ONCE)
+    async def attempts(ctx: swf.Context) -> str:
+        return await fetch_all()
+
+    async with app.worker():
+        assert await app.run(attempts, timeout="10s") == "fetched"
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .pay. was never awaited")
+async def test_a_run_that_lets_go_of_anothers_coroutine_is_not_blamed(app: swf.App) -> None:
+    slot: list[Any] = []
+
+    @app.workflow("t.makes.v1", retry=ONCE)
+    async def makes(ctx: swf.Context) -> None:
+        slot.append(pay(None, 1))
+
+    @app.workflow("t.clears.v1", retry=ONCE)
+    async def clears(ctx: swf.Context) -> str:
+        slot.clear()
+        return "cleared"
+
+    async with app.worker():
+        await app.run(makes, timeout="10s")
+        assert await app.run(clears, timeout="10s") == "cleared"

@@ -187,5 +187,94 @@ async def test_a_signal_that_is_sent_before_another_one_holds_the_run(shop: Shop
     with shop.app.served_by(shop.deploy(sending(["packed", "paid"]))):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
-    assert "an earlier execution has sent another signal from this place" in str(run.hold_reason)
+    assert "app.signal(packed) was not sent: an earlier execution has sent the signal paid" in str(run.hold_reason)
     assert [signal.name for signal in await shop.app.signals(other.id)] == ["paid"]
+
+
+async def test_a_signal_whose_payload_has_changed_is_sent_once(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    other = await shop.app.trigger("t.other.v1")
+
+    def sending(payload: int) -> Callable[[swf.Context], Any]:
+        async def handler(ctx: swf.Context) -> None:
+            await shop.app.signal(other.id, "paid", payload)
+            await ctx.wait_for_signal(GO)
+
+        return handler
+
+    handle = await begun(shop, sending(1))
+    with shop.app.served_by(shop.deploy(sending(2))):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert [signal.payload_json for signal in await shop.app.signals(other.id)] == ["1"]
+    assert "was sent before with another payload" in caplog.text
+
+
+@swf.step
+async def tick(number: int) -> None:
+    did.append(f"tick {number}")
+
+
+async def test_arguments_that_come_from_a_clock_hold_no_run(shop: Shop) -> None:
+    """Each execution has other ones; the next may find some of them on record."""
+    days = iter([1, 2, 3, 3, 3])
+    today = [0]
+
+    async def handler(ctx: swf.Context) -> str:
+        today[0] = next(days)
+        for signal in ("a", "b", "c"):
+            await tick(today[0])
+            await ctx.wait_for_signal(signal)
+        return "done"
+
+    workflow = shop.deploy(handler)
+    with shop.app.served_by(workflow):
+        async with shop.app.worker():
+            handle = await shop.app.trigger(workflow)
+            for signal in ("a", "b", "c"):
+                await handle.signal(signal)
+                while not (run := await handle.get()).is_finished and await unread(shop.app, handle.id):
+                    assert run.held_at is None, run.hold_reason
+                    await asyncio.sleep(0.01)
+            assert await handle.result("10s") == "done"
+    assert len(did) == 3
+
+
+async def unread(app: swf.App, run_id: Any) -> bool:
+    return any(signal.consumed_at is None for signal in await app.signals(run_id))
+
+
+async def test_another_step_with_the_arguments_of_a_changed_one_runs(shop: Shop) -> None:
+    async def old(ctx: swf.Context) -> None:
+        await tick(17)
+        await ctx.wait_for_signal(GO)
+        await charge(17)
+
+    async def new(ctx: swf.Context) -> None:
+        await tick(18)
+        await ctx.wait_for_signal(GO)
+        await charge(17)
+
+    handle = await begun(shop, old)
+    with shop.app.served_by(shop.deploy(new)):
+        async with shop.app.worker():
+            await handle.result("10s")
+    assert did == ["tick 17", "charge 17"]
+
+
+async def test_calls_of_another_kind_do_not_hide_what_was_done(shop: Shop) -> None:
+    async def old(ctx: swf.Context) -> None:
+        await tick(17)
+        await ctx.trigger("t.kid.v1", 17)
+        await ctx.wait_for_signal(GO)
+
+    async def new(ctx: swf.Context) -> None:
+        await tick(18)
+        await ctx.trigger("t.kid.v1", 99)
+        await ctx.trigger("t.kid.v1", 17)
+        await ctx.wait_for_signal(GO)
+
+    handle = await begun(shop, old)
+    with shop.app.served_by(shop.deploy(new)):
+        async with shop.app.worker():
+            await until_held(shop.app, handle.id)
+    assert len(await shop.app.children(handle.id)) == 1

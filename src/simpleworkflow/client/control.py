@@ -18,7 +18,7 @@ from ..store.operations import runs, steps, workers
 from ..store.operations.runs import Controlled
 from ..store.protocol import Operation
 from .addressing import by_key
-from .inside import awaited, other_signal, workflow_here
+from .inside import awaited, check_same_signal, workflow_here
 from .outbox import Outbox
 from .request import RunId, reason_text, run_uuid
 
@@ -72,10 +72,11 @@ class Control(Outbox):
         text = encode(payload, limit=self.settings.max_payload, what=f"payload of signal {name}")
         try:
             await self._engine.run(steps.send(signal_id, wanted, check_name(name, "signal"), text))
-        except IdempotencyConflict as error:
+        except IdempotencyConflict:
             if here is None or not is_derived:
                 raise
-            raise await other_signal(here, error) from error
+            sent = await self._engine.run(steps.signals_of(wanted))
+            await check_same_signal(here, next((one.name for one in sent if one.id == signal_id), None), name)
         await self._engine.tell(Hint.CONTROL)
         await self._engine.tell(Hint.READY)
         return signal_id

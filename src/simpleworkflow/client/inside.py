@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -20,8 +21,11 @@ from ..model.errors import NonDeterminismError, ResultTimeout
 from ..model.records import Created, NewRun
 from ..runtime.branches import BRANCH, IN_STEP
 from ..runtime.execute import Execution
+from ..runtime.labels import about
 from ..runtime.made import caller
 from ..runtime.tasks import CURRENT
+
+log = logging.getLogger("simpleworkflow.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,14 +77,23 @@ async def remember_created(here: Execution, type: str, create: Callable[[], Coro
     return Created(UUID(told[0]), bool(told[1]))
 
 
-async def other_signal(here: Execution, error: Exception) -> BaseException:
-    """At the place of this signal the workflow has sent another one before: its code has changed."""
-    told = f"app.signal: an earlier execution has sent another signal from this place: {error}"
+async def check_same_signal(here: Execution, was: str | None, now: str) -> None:
+    """An earlier execution has sent a signal from the place of this one, which is not sent again: fine when only its
+    payload is another one now. Another signal says that the code has changed."""
+    if was == now:
+        told = "run %s (%s): the signal %s was sent before with another payload, which counts"
+        log.warning(told, here.lease.id, here.lease.type, now, extra=about(here.lease))
+        return
+    sent = "a signal of another run" if was is None else f"the signal {was}"
+    told = (
+        f"app.signal({now}) was not sent: an earlier execution has sent {sent} from this place. Deploy code that sends"
+    )
+    error = NonDeterminismError(f"{told} signals in the order in which it did, and resume the run")
 
     async def hold() -> BaseException:
-        return here.durable.misfit(NonDeterminismError(told))
+        return here.durable.misfit(error)
 
-    return await here.call(hold)
+    raise await here.call(hold)
 
 
 async def child_result(here: Execution, child_id: UUID, output_type: Any, timeout: Duration | None) -> Any:

@@ -37,31 +37,33 @@ class ChangedCode:
         self._stage = stage
         self._replay = replay
         self._is_written = is_written
-        self._swapped = Swapped(stage.history.steps)
+        self._swapped = Swapped()
 
     def compare(self, step: Step, arguments: str | None) -> None:
         """A call has found this record: was it made with the same arguments?"""
         if self._swapped.fits(step, arguments):
             return
-        assert arguments is not None
-        owner = None if self._is_settled(step.step_id) else self._swapped.owner(step, arguments)
-        if owner is not None:
-            told = f"{step.step_id} is on record with other arguments, and those of this call are on record at"
-            told += f" {owner.step_id}: calls of {name_of(step.step_id)} come in another order than they did"
-            remedy = f"{_in_order(step)}; if what {step.step_id} has on record is right for this call"
+        place = None if self._is_settled(step.step_id) else self._swapped.asked_at(step)
+        if place is not None and place != step.step_id:
+            told = f"{step.step_id} is on record with other arguments, for which {place} has asked: calls of"
+            told += f" {name_of(step.step_id)} come in another order than they did"
+            remedy = f"{_in_order(step.kind)}; if what {step.step_id} has on record is right for this call"
             self._refuse(step.step_id, told, NOT_GIVEN, remedy)
             return
-        told = "run %s (%s): %s is on record with other arguments; what is on record counts"
         lease = self._stage.lease
-        log.warning(told, lease.id, lease.type, step.step_id, extra=about(lease, step=step.step_id))
+        log.warning(
+            "run %s (%s): %s is on record with other arguments; what is on record counts",
+            *(lease.id, lease.type, step.step_id),
+            extra=about(lease, step=step.step_id),
+        )
 
     def check_effect(self, step_id: str, kind: StepKind, arguments: str | None) -> None:
-        """Before an effect that is not on record: its arguments may be, and another call may have taken the record."""
-        taken = None if self._is_settled(step_id) else self._swapped.taken(step_id, arguments)
-        if taken is not None and (taken.kind is kind):
-            told = f"{step_id} is not on record, and its arguments are on record at {taken.step_id}, which a call with"
-            told += " other arguments has asked for: it seems to be done already"
-            self._refuse(step_id, told, NOT_RUN, f"{_in_order(taken)}; if it is new")
+        """Before an effect that is not on record: its arguments may be, and another call may have found the record."""
+        place = None if self._is_settled(step_id) else self._swapped.given_at(step_id, kind, arguments)
+        if place is not None:
+            told = f"{step_id} is not on record, and its arguments are on record at {place}, which a call with other"
+            told += " arguments has asked for: it seems to be done already"
+            self._refuse(step_id, told, NOT_RUN, f"{_in_order(kind)}; if it is new")
 
     def check_new(self, call: NewCall, kind: StepKind) -> None:
         """Before something runs that is not on record: it may be on record under another name."""
@@ -120,9 +122,9 @@ def _listed(places: Sequence[str]) -> str:
     return ", ".join(places[:MOST_TOLD]) + (", …" if len(places) > MOST_TOLD else "")
 
 
-def _in_order(step: Step) -> str:
-    key = "ctx.run(…, key=…)" if step.kind is StepKind.CHILD else ".options(key=…)"
-    remedy = "" if step.kind is StepKind.EMIT else f" (a loop over a set or a changing list needs {key})"
+def _in_order(kind: StepKind) -> str:
+    key = "ctx.run(…, key=…)" if kind is StepKind.CHILD else ".options(key=…)"
+    remedy = "" if kind is StepKind.EMIT else f" (a loop over a set or a changing list needs {key})"
     return f"Deploy code that makes them in the order of the record{remedy}"
 
 

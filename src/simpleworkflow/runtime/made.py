@@ -105,7 +105,7 @@ class MadeCalls:
         """Of a coroutine that was thrown away."""
         (name, place), *others = self.dropped
         left = f"; so were {len(others)} more" if others else ""
-        return InvalidWorkflow(f"{name}(…){place} was not awaited{left}: it has not run; write await {name}(…)")
+        return InvalidWorkflow(f"{name}(…) at {place} was not awaited{left}: it has not run; write await {name}(…)")
 
     def close(self) -> None:
         """Without Python's warning for each that was never awaited: what is to be said of them has been said."""

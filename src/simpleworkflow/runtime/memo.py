@@ -143,6 +143,7 @@ class Memo:
     def close(self) -> None:
         """The code is over."""
         self.made.close()
+        self.__dict__.pop("changed", None)  # which knows us: nobody should have to look for circles
 
     @contextmanager
     def scope(self, name: str, key: str | None) -> Iterator[None]:

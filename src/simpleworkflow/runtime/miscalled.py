@@ -11,6 +11,7 @@ import inspect
 import re
 import traceback
 import types
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -19,27 +20,32 @@ from .step import StepOptions
 
 _OPTIONS = frozenset(field.name for field in fields(StepOptions))
 _OURS = f"{__package__.partition('.')[0]}."
-_BINDING = re.compile(r"(\w+)\.\w+\(\) (?:got|takes|missing) ")
+_BINDING = re.compile(r"(\w+)\.([a-z]\w*)\(\) (?:got|takes|missing) ")
 """How Python says that a method cannot be called with these arguments."""
 
-faces: set[str] = set()
-"""The names of the classes whose methods people call: Context and App with all that they inherit from."""
+faces: dict[str, type] = {}
+"""The classes whose methods people call, by name: Context and App with all that they inherit from."""
 
 
 def add_face(cls: type) -> None:
-    faces.update(one.__name__ for one in cls.__mro__[:-1])
+    faces.update({one.__name__: one for one in cls.__mro__[:-1]})
 
 
 def as_mistake(error: BaseException) -> BaseException:
     """The same error; or, when a call of ours was made with arguments that it does not take, a mistake of that name."""
+    told = next(_told(error), None)
+    return error if told is None else _mistake(f"the arguments do not fit: {told}", error)
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """What Python says of each such call, also inside groups."""
     if isinstance(error, BaseExceptionGroup):
-        inside = (mistake for one in error.exceptions if (mistake := as_mistake(one)) is not one)
-        return next(inside, error)
-    told = str(error) if type(error) is TypeError else ""
-    found = _BINDING.match(told)
-    if found is None or found[1] not in faces:
-        return error
-    return _mistake(f"the arguments do not fit: {told}", error)
+        for one in error.exceptions:
+            yield from _told(one)
+    elif type(error) is TypeError:
+        found = _BINDING.match(str(error))
+        if found is not None and found[1] in faces and hasattr(faces[found[1]], found[2]):
+            yield str(error)
 
 
 def is_miscalled(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> bool:

@@ -2,16 +2,22 @@
 
 `pay(ctx, order)` for an `async def pay` of the user's own does nothing, and the run would succeed without the payment.
 Python knows: it warns when the object goes away, once per line and process, and without a word about the run. Here the
-same news reaches the run whose code has thrown the coroutine away, which fails with the line (made.py).
+same news reaches the run whose code was executing.
+
+The danger is to blame the innocent. Coroutines also go away unawaited when an exception takes the code elsewhere, when
+a step or a library drops them, and when another run, or the garbage collector, lets go of the last reference. So the
+run fails (made.py) only when a statement of its own has thrown the value away: `pay(ctx, order)` alone on its line, or
+as a condition. Everything else is named in a warning of the run, and left to Python.
 
 Python finds the function that warns by its name in the module `warnings`, which is no promise: where it is missing,
-only Python's own warning remains. The danger is to blame another run: what the garbage collector finds may belong to
-any, so what goes away during a collection is left to Python; so is what a library has thrown away by itself.
+only Python's own warning remains.
 """
 
 from __future__ import annotations
 
+import dis
 import gc
+import logging
 import os
 import sys
 import warnings
@@ -19,10 +25,15 @@ from types import CoroutineType, FrameType
 from typing import Any
 
 from .branches import BRANCH, IN_STEP
+from .labels import about
 from .tasks import CURRENT
 
+log = logging.getLogger("simpleworkflow.execute")
+
 _NAME = "_warn_unawaited_coroutine"
-_OURS = __package__.partition(".")[0]
+_THROWS_AWAY = ("POP_TOP", "POP_JUMP", "TO_BOOL", "UNARY_NOT")
+"""How the names of the instructions begin that end the life of a value which nobody has kept: an expression that is a
+statement, and a condition."""
 _collecting = False
 
 
@@ -33,7 +44,7 @@ def install() -> None:
         return
 
     def warn(coroutine: CoroutineType[Any, Any, Any]) -> None:
-        if not _tell_its_run(coroutine, sys._getframe(1)):
+        if not _tell_its_run(coroutine):
             usual(coroutine)
 
     warn.is_ours = True  # type: ignore[attr-defined]
@@ -46,20 +57,25 @@ def _note_collection(phase: str, _: object) -> None:
     _collecting = phase == "start"
 
 
-def _tell_its_run(coroutine: CoroutineType[Any, Any, Any], frame: FrameType) -> bool:
+def _tell_its_run(coroutine: CoroutineType[Any, Any, Any]) -> bool:
+    """Whether the run has been told, and will fail for it."""
     execution: Any = CURRENT.get()
     if execution is None or _collecting or IN_STEP.get() is not None or BRANCH.get() is None or execution.is_over:
         return False
-    package = _package_of(getattr(execution.workflow.handler, "__module__", None))
-    made_in = coroutine.cr_frame.f_globals.get("__name__") if coroutine.cr_frame is not None else None
-    dropped_in = _package_of(frame.f_globals.get("__name__"))
-    if package not in (dropped_in, _package_of(made_in)) and dropped_in != _OURS:
-        return False
     name = coroutine.__qualname__.rpartition("<locals>.")[2]
-    place = "" if dropped_in == _OURS else f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-    execution.durable.made.dropped.append((name, place))
-    return True
+    try:
+        frame = sys._getframe(2)
+    except ValueError:  # the interpreter is ending
+        return False
+    if _throws_away(frame):
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        execution.durable.made.dropped.append((name, place))
+        return True
+    told = "run %s (%s): a coroutine went away that was never awaited: %s"
+    log.warning(told, execution.lease.id, execution.lease.type, name, extra=about(execution.lease))
+    return False
 
 
-def _package_of(module: Any) -> str:
-    return str(module or "").partition(".")[0]
+def _throws_away(frame: FrameType) -> bool:
+    code = frame.f_code.co_code
+    return 0 <= frame.f_lasti < len(code) and dis.opname[code[frame.f_lasti]].startswith(_THROWS_AWAY)
