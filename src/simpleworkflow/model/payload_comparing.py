@@ -221,9 +221,19 @@ def _is_same_moment(given: datetime, back: datetime) -> bool:
 
 
 def are_among(given: Collection[Any], back: Collection[Any], is_alike: Callable[[Any, Any], bool]) -> bool:
-    """Whether each item of one set, or of what became it, has its like in the other; most are found by their hash."""
-    left = [one for one in back if not _is_in(one, given)]
-    return all(_is_in(one, back) or any(is_alike(one, other) for other in left) for one in given)
+    """Whether each item of one set, or of what became it, has its like in the other, by its hash or else its text."""
+    left: dict[bytes, list[Any]] = {}
+    for other in back:
+        if not _is_in(other, given):
+            left.setdefault(_text(other), []).append(other)
+    return all(_is_in(one, back) or any(is_alike(one, other) for other in left.get(_text(one), ())) for one in given)
+
+
+def _text(one: Any) -> bytes:
+    try:
+        return msgspec.json.encode(one, enc_hook=lambda inner: inner.model_dump(mode="json"))
+    except Exception:
+        return b""
 
 
 def _is_in(one: Any, many: Collection[Any]) -> bool:
