@@ -15,7 +15,8 @@ import pydantic
 import pytest
 
 from simpleworkflow.model import payload
-from simpleworkflow.model.errors import PayloadError
+from simpleworkflow.model.errors import InvalidInput, PayloadError
+from simpleworkflow.model.payload_comparing import are_among
 
 T = TypeVar("T")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -40,6 +41,10 @@ class Visit:
     at: datetime
 
 
+class Entry(pydantic.BaseModel, frozen=True):
+    at: datetime
+
+
 class Model(pydantic.BaseModel):
     at: datetime | None = None
     many: list[datetime] = []
@@ -49,6 +54,7 @@ class Model(pydantic.BaseModel):
     tags: set[datetime] = set()
     queue: collections.deque[datetime] = collections.deque()
     visits: frozenset[Visit] = frozenset()
+    entries: frozenset[Entry] = frozenset()
 
 
 @pydantic.dataclasses.dataclass
@@ -91,6 +97,7 @@ def holding(at: datetime) -> list[tuple[Any, Any]]:
     held = [Held(at), Held(at, [at], {"a": at}, {at: 1}, {at}), Moved(at), Plain(at)]
     models = [Model(at=at), Model(many=[at]), Model(row=(at,)), Model(by={"a": at}), Model(keys={at: 1})]
     more = [Model(tags={at}), Model(queue=collections.deque([at])), Model(visits=frozenset({Visit(at)}))]
+    more.append(Model(entries=frozenset({Entry(at=at)})))
     generic = [Holder(at), Holder([at]), Holder({at: at}), Holder({at}), Holder(Holder(at)), Holder(Visit(at))]
     kinds = [datetime, list[datetime], dict[datetime, datetime], set[datetime], Holder[datetime], Visit]
     return [(one, type(one)) for one in (*held, *models, *more)] + [
@@ -122,6 +129,128 @@ class Shifting(pydantic.BaseModel):
 def test_a_set_of_other_moments_is_another_value() -> None:
     with pytest.raises(PayloadError, match=r"at \$\.tags: a set would come back with another value"):
         payload.encode(Shifting(tags={TWICE}))
+
+
+def test_a_large_set_of_what_no_hash_finds_is_compared_in_no_time() -> None:
+    compared: list[Any] = []
+    given, back = ({Alone(index) for index in range(1000)} for _ in range(2))
+    assert are_among(given, back, lambda one, other: compared.append(one) or one.net == other.net)  # type: ignore[func-returns-value]
+    assert len(compared) == 1000
+
+
+# A class that refuses what it has made itself
+
+
+@dataclasses.dataclass
+class Percent:
+    """Takes 0 to 1 and keeps 0 to 100."""
+
+    share: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError("not a share")
+        self.share *= 100
+
+
+@dataclasses.dataclass
+class Keyed(Percent):
+    def __post_init__(self) -> None:
+        self.share = {0: 0, 1: 100}[self.share]
+
+
+class PercentStruct(msgspec.Struct):
+    share: int
+
+    def __post_init__(self) -> None:
+        if self.share > 1:
+            raise ValueError("not a share")
+        self.share *= 100
+
+
+@dataclasses.dataclass
+class Constrained(Percent):
+    count: Annotated[int, pydantic.Field(gt=0)] = 1
+
+
+@dataclasses.dataclass
+class Around:
+    lines: list[Percent]
+    others: list[Keyed] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        pass
+
+
+REFUSING = [
+    (Percent(1), Percent, "$", "not a share"),
+    (Keyed(1), Keyed, "$", "100"),
+    (PercentStruct(1), PercentStruct, "$", "not a share"),
+    (Constrained(1), Constrained, "$", "not a share"),
+    (Around([Percent(1)]), Around, "$.lines[0]", "not a share"),
+    (Holder(Percent(1)), Holder[Percent], "$.inside", "not a share"),
+    (Box(Percent(1)), Box[Percent], "$.inside", "not a share"),
+    ({"a": [Percent(1)]}, dict[str, list[Percent]], "$.a[0]", "not a share"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind", "path", "story"), REFUSING, ids=lambda one: type(one).__name__)
+def test_what_its_own_class_would_refuse_is_refused_when_it_is_written(
+    value: Any, kind: Any, path: str, story: str
+) -> None:
+    for write in (payload.encode, lambda one: payload.keeper(kind).write(one, limit=1000, what="output")):
+        with pytest.raises(PayloadError) as caught:
+            write(value)
+        told = str(caught.value)
+        assert f"at {path}: " in told
+        assert "would not be read back" in told
+        assert story in told
+        assert "; __post_init__ runs at each reading: " in told
+
+
+@dataclasses.dataclass
+class Bounded(Generic[T]):
+    most: T
+
+    def __post_init__(self) -> None:
+        if self.most < Decimal(0):  # type: ignore[operator]
+            raise ValueError("negative")
+
+
+class Below(Bounded[Decimal]):
+    pass
+
+
+@dataclasses.dataclass
+class Bounds:
+    all: list[Bounded[Decimal]]
+
+    def __post_init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Bounded(Decimal(1)), Bounded[Decimal]),
+        (Below(Decimal(1)), Below),
+        (Holder(Bounded(Decimal(1))), Holder[Bounded[Decimal]]),
+        (Bounds([Bounded(Decimal(1))]), Bounds),
+    ],
+    ids=repr,
+)
+def test_a_generic_class_is_not_refused_for_code_that_needs_what_its_parameter_names(value: Any, kind: Any) -> None:
+    assert payload.decode(payload.keeper(kind).write(value, limit=1000, what="output"), kind) == value
+    payload.encode(value)
+
+
+@pytest.mark.parametrize("share", ["1", None, [1]])
+def test_what_does_not_fit_its_annotation_is_left_to_its_reader_to_tell(share: Any) -> None:
+    value = Percent(1)
+    value.share = share
+    text = payload.encode(value)
+    with pytest.raises(InvalidInput, match="does not fit"):
+        payload.decode(text, Percent)
 
 
 # What generic classes hold

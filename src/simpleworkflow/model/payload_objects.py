@@ -2,7 +2,8 @@
 
 `__post_init__` runs whenever an object is made, so also when it is read. One that doubles a price doubles it again in
 every reader: sent as 20 it arrives as 40. The text alone cannot show that, so such an object is read back when it is
-written, and must be equal. Only classes that have such code pay for it.
+written, and must be equal. Only classes that have such code pay for it. One that refuses what it has made itself would
+be refused in every reader, too. What merely does not fit its annotation is left to the reader to tell.
 
 Equal means: of the same contents. A tuple may become a list and text a Decimal, since there the annotation decides.
 """
@@ -20,6 +21,7 @@ from .payload_comparing import are_among, is_equal, own_fields
 from .payload_models import is_pydantic
 from .payload_reading import decoder_of
 from .payload_refusals import CODE_OF_OBJECTS, Lost, Refused, class_remedy, step, type_name
+from .payload_refusing_classes import refused_by_class
 from .type_cache import kept_by_type
 
 _NOTHING = object()
@@ -71,11 +73,19 @@ def _has_own_code(kind: Any) -> bool:
 
 def check_made_again(value: Any, text: bytes) -> None:
     """Lost, with the path, when the class of `value` makes something else of `text` than it was written from."""
+    back = _read(type(value), text)
+    if back is not _NOTHING:
+        _same_fields(value, back)
+
+
+def _read(kind: type, text: bytes) -> Any:
     try:
-        back = decoder_of(type(value)).decode(text)
-    except Exception:
-        return  # it does not fit, and the reader says so
-    _same_fields(value, back)
+        return decoder_of(kind).decode(text)
+    except Exception as error:
+        lost = refused_by_class(error, has_own_code)
+        if lost is not None:
+            raise lost from None
+    return _NOTHING  # it does not fit, and the reader says so
 
 
 def _same_fields(given: Any, back: Any) -> None:
