@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pydantic
 import pytest
@@ -288,6 +290,25 @@ async def test_an_object_that_its_class_would_change_at_each_reading_reaches_nob
             with pytest.raises(swf.PayloadError, match=r"at \$\.net: "):
                 await call()
     assert [run async for run in app.runs(type="t.input.v1")] == []
+
+
+@dataclasses.dataclass
+class Visit:
+    at: datetime
+
+    def __post_init__(self) -> None:
+        pass
+
+
+async def test_a_moment_in_the_hour_that_exists_twice_goes_through_a_run(app: swf.App) -> None:
+    @app.workflow("t.visit.v1", retry=ONCE)
+    async def handler(ctx: swf.Context, visit: Visit) -> Visit:
+        return visit
+
+    second = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
+    async with app.worker():
+        back = await app.run(handler, Visit(second), timeout="15s")
+    assert back.at.isoformat() == second.isoformat() == "2024-10-27T02:30:00+01:00"
 
 
 async def test_keys_that_an_annotation_does_not_name_are_read_from_others_and_refused_from_us(

@@ -164,20 +164,6 @@ def test_a_generic_object_is_not_refused_for_what_its_bare_class_does_not_name(i
     assert payload.decode(payload.keeper(kind).write(Holder(inside), limit=1000, what="output"), kind).inside == inside
 
 
-def test_what_cannot_be_read_is_left_to_its_reader_to_tell() -> None:
-    @dataclasses.dataclass
-    class Positive:
-        count: int
-
-        def __post_init__(self) -> None:
-            if self.count < 0:
-                raise ValueError("negative")
-
-    value = Positive(1)
-    value.count = -1
-    assert payload.encode(value) == '{"count":-1}'
-
-
 def test_only_objects_with_code_of_their_own_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     class Point(msgspec.Struct):
         x: int

@@ -4,13 +4,18 @@ Used where reading runs other people's code (pydantic), so that the text alone c
 JSON that became something else is no loss where the annotation asked for it; it is one where a union names what was
 given as well, and where a key was dropped. Opaque objects are compared by their own `==` if their class has one. Values
 are never shown: they may be secrets.
+
+Moments are compared by their fields and their offset, not by `==`: what is read has a fixed offset, and in an hour that
+its zone has twice or never, a moment equals none of another zone (PEP 495), while both of the twice are equal there.
 """
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -113,8 +118,21 @@ def _alike(kind: type, given: Any, back: Any, hints: Hints) -> None:
         _fields(kind, names, given, back)
     elif isinstance(given, dict):
         _entries(given, back, hints)
+    elif isinstance(given, deque):
+        _items(given, back, hints, False)
+    elif isinstance(given, set | frozenset) and len(given) == len(back):
+        if not are_among(given, back, _is_alike):
+            raise _changed(kind)
     elif not is_equal(given, back):
         raise _secret(kind) if hasattr(kind, "get_secret_value") else _changed(kind)
+
+
+def _is_alike(given: Any, back: Any) -> bool:
+    try:
+        compare(given, back)
+    except Refused:
+        return False
+    return True
 
 
 def _items(given: Any, back: Any, hints: Hints, is_abstract: bool) -> None:
@@ -132,12 +150,18 @@ def _entries(given: dict[Any, Any], back: dict[Any, Any], hints: Hints = ()) -> 
         if key not in back and type(key) is str and len(back) < len(given):
             raise dropped(key, None)
         try:
-            if key not in back:
-                kind = type_name(type(key))
-                raise Lost(f"the key, of type {kind}, would not come back", remedy="use strings as keys")
-            compare(item, back[key], of_entry(hints, key))
+            compare(item, back[_key_of(key, back)], of_entry(hints, key))
         except Refused as refused:
             raise refused.inside(step(str(key)))  # noqa: B904
+
+
+def _key_of(key: Any, back: dict[Any, Any]) -> Any:
+    if key in back:
+        return key
+    for other in back if isinstance(key, datetime) else ():
+        if is_equal(key, other):
+            return other
+    raise Lost(f"the key, of type {type_name(type(key))}, would not come back", remedy="use strings as keys")
 
 
 def _fields(kind: Any, names: Mapping[str, Any], given: Any, back: Any) -> None:
@@ -182,9 +206,41 @@ def is_equal(given: Any, back: Any) -> bool:
     if getattr(type(given), "__eq__", None) is _IDENTITY:
         return type(given) is type(back)  # it has no equality to ask for
     try:
+        if isinstance(given, datetime) and isinstance(back, datetime):
+            return _is_same_moment(given, back)
         return bool(given == back) or (given != given and back != back)
     except Exception:
         return type(given) is type(back)  # an array of numbers, or a stranger's code
+
+
+def _is_same_moment(given: datetime, back: datetime) -> bool:
+    ours, theirs = given.utcoffset(), back.utcoffset()
+    if ours is None or theirs is None:
+        return given == back
+    return given.replace(tzinfo=None) - back.replace(tzinfo=None) == ours - theirs  # no sum, which could overflow
+
+
+def are_among(given: Collection[Any], back: Collection[Any], is_alike: Callable[[Any, Any], bool]) -> bool:
+    """Whether each item of one set, or of what became it, has its like in the other, by its hash or else its text."""
+    left: dict[bytes, list[Any]] = {}
+    for other in back:
+        if not _is_in(other, given):
+            left.setdefault(_text(other), []).append(other)
+    return all(_is_in(one, back) or any(is_alike(one, other) for other in left.get(_text(one), ())) for one in given)
+
+
+def _text(one: Any) -> bytes:
+    try:
+        return msgspec.json.encode(one, enc_hook=lambda inner: inner.model_dump(mode="json"))
+    except Exception:
+        return b""
+
+
+def _is_in(one: Any, many: Collection[Any]) -> bool:
+    try:
+        return one in many
+    except Exception:
+        return False  # it has no hash, or a stranger's
 
 
 def excluded() -> Lost:

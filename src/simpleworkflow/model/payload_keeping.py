@@ -25,7 +25,7 @@ from msgspec import inspect
 from .payload_advice import a_kind, annotation_of, plain_name
 from .payload_comparing import compare, made, own_fields
 from .payload_hints import Hints, is_typed_dict, members
-from .payload_kinds import converted, derived, is_derived, is_record
+from .payload_kinds import converted, derived, is_derived, is_named_tuple
 from .payload_models import Adapter, has_readings, is_pydantic
 from .payload_reading import Unresolved, decoder_of, is_readable, is_untyped
 from .payload_refusals import Lost, Refused, by_name, dropped, step, type_name
@@ -101,7 +101,7 @@ class Exact(Walk):
 
 
 def _untyped(value: object, reason: str) -> Lost:
-    if is_derived(value) and not is_record(value):
+    if is_derived(value) and not is_named_tuple(value):
         return Lost(f"{reason}, since JSON has no type for it", remedy=converted(value))
     if not isinstance(value, Enum) or is_readable(type(value)):
         return Lost(f"{reason}, since no annotation names its type")

@@ -26,7 +26,7 @@ def converted(value: object) -> str:
     return f"convert it (`{base.__name__}(…)`)"
 
 
-def is_record(value: object) -> bool:
+def is_named_tuple(value: object) -> bool:
     """Whether it has a class that an annotation can name: a NamedTuple."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
@@ -34,5 +34,5 @@ def is_record(value: object) -> bool:
 def derived(value: object, home: type) -> Lost:
     """It stands where `home` is what will be read."""
     kind = type(value)
-    remedy = f"annotate {type_name(kind)}, or {converted(value)}" if is_record(value) else converted(value)
+    remedy = f"annotate {type_name(kind)}, or {converted(value)}" if is_named_tuple(value) else converted(value)
     return Lost(f"a {type_name(kind)} would come back as {home.__name__}, which the annotation names", remedy=remedy)

@@ -2,7 +2,8 @@
 
 `__post_init__` runs whenever an object is made, so also when it is read. One that doubles a price doubles it again in
 every reader: sent as 20 it arrives as 40. The text alone cannot show that, so such an object is read back when it is
-written, and must be equal. Only classes that have such code pay for it.
+written, and must be equal. Only classes that have such code pay for it. One that refuses what it has made itself would
+be refused in every reader, too. What merely does not fit its annotation is left to the reader to tell.
 
 Equal means: of the same contents. A tuple may become a list and text a Decimal, since there the annotation decides.
 """
@@ -10,20 +11,22 @@ Equal means: of the same contents. A tuple may become a list and text a Decimal,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from .payload_comparing import is_equal, own_fields
+from .payload_comparing import are_among, is_equal, own_fields
 from .payload_models import is_pydantic
 from .payload_reading import decoder_of
 from .payload_refusals import CODE_OF_OBJECTS, Lost, Refused, class_remedy, step, type_name
+from .payload_refusing_classes import refused_by_class
 from .type_cache import kept_by_type
 
 _NOTHING = object()
 _ARRAYS = (list, tuple)
+_SETS = (set, frozenset)
 _SCALARS = (str, int, float, bool)
 
 
@@ -70,11 +73,19 @@ def _has_own_code(kind: Any) -> bool:
 
 def check_made_again(value: Any, text: bytes) -> None:
     """Lost, with the path, when the class of `value` makes something else of `text` than it was written from."""
+    back = _read(type(value), text)
+    if back is not _NOTHING:
+        _same_fields(value, back)
+
+
+def _read(kind: type, text: bytes) -> Any:
     try:
-        back = decoder_of(type(value)).decode(text)
-    except Exception:
-        return  # it does not fit, and the reader says so
-    _same_fields(value, back)
+        return decoder_of(kind).decode(text)
+    except Exception as error:
+        lost = refused_by_class(error, has_own_code)
+        if lost is not None:
+            raise lost from None
+    return _NOTHING  # it does not fit, and the reader says so
 
 
 def _same_fields(given: Any, back: Any) -> None:
@@ -103,7 +114,7 @@ def _same(given: Any, back: Any) -> bool:
     if own_fields(kind) is not None:
         if kind is type(back) and not is_pydantic(kind):  # a model has been read back already
             _same_fields(given, back)
-        elif isinstance(back, dict | list) and has_own_code(kind):  # its place names no type, as in a generic class
+        elif isinstance(back, dict | list) and not is_pydantic(kind):  # its place names no type: a generic class
             check_made_again(given, msgspec.json.encode(back))
         return True  # of another class: the annotation has decided
     if isinstance(given, _ARRAYS) and isinstance(back, _ARRAYS):
@@ -112,11 +123,31 @@ def _same(given: Any, back: Any) -> bool:
         )
     if isinstance(given, dict) and isinstance(back, dict):
         return len(given) == len(back) and all(
-            _same_inside(step(str(key)), item, back[key]) for key, item in given.items() if key in back
+            _same_inside(step(_key_text(key)), item, became) for key, item, became in _entries(given, back)
         )
-    if isinstance(given, set | frozenset) and not isinstance(back, set | frozenset):
-        return len(given) == len(back)
+    if isinstance(given, _SETS) and isinstance(back, _ARRAYS):
+        return len(given) == len(back)  # objects in a set are read back one by one when they are written
+    if isinstance(given, (*_SETS, *_ARRAYS)) and isinstance(back, _SETS):
+        return (len(given) == len(back) or isinstance(given, _ARRAYS)) and are_among(given, back, _is_alike)
     return is_equal(given, back) or _is_read_as(given, back) or _is_read_as(back, given)
+
+
+def _entries(given: dict[Any, Any], back: dict[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Each key with what it had and has; what is not the same key any more is found by the order of both."""
+    others = iter([item for key, item in back.items() if key not in given])
+    for key, item in given.items():
+        yield key, item, back[key] if key in back else next(others, item)
+
+
+def _key_text(key: Any) -> str:
+    return str(key.value if isinstance(key, Enum) else key)
+
+
+def _is_alike(given: Any, back: Any) -> bool:
+    try:
+        return _same(given, back)
+    except Refused:
+        return False
 
 
 def _same_inside(place: str, given: Any, back: Any) -> bool:
@@ -133,6 +164,6 @@ def _is_read_as(text: Any, value: Any) -> bool:
     if not isinstance(text, _SCALARS):
         return False
     try:
-        return bool(msgspec.convert(text, type(value), strict=False) == value)
+        return is_equal(msgspec.convert(text, type(value), strict=False), value)
     except Exception:
         return False

@@ -236,10 +236,13 @@ class Walk:
     def unordered(self, value: set[object] | frozenset[object], depth: int) -> object:
         self.foreign(value)
         self.enter(len(value), depth)
+        around, self.is_read_back = self.is_read_back, False  # later nobody could tell which has become which
         try:
             items = [self.any(item, depth + 1) for item in value]
         except Refused as refused:
             raise refused.inside("[*]")  # noqa: B904 (an index into a set would mean nothing)
+        finally:
+            self.is_read_back = around
         # An empty set stays one: msgspec's omit_defaults recognises it.
         return _sorted(items) if items else value
 
