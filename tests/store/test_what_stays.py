@@ -139,27 +139,6 @@ async def test_a_migration_clears_names_that_no_run_can_have(ledger: Ledger, raw
 # The trail
 
 
-async def test_a_run_that_a_trigger_of_others_inserts_is_told_of_once(ledger: Ledger, raw: Raw) -> None:
-    """On a table of their own they tell of it as well, as a worker of simple-workflow does."""
-    run_id = new_id()
-    tells = (
-        f"INSERT INTO workflow.workflow_run (id, type) VALUES ('{run_id}', 't.v1');"
-        f"INSERT INTO workflow.workflow_event (workflow_id, event_type) VALUES ('{run_id}', 'created');"
-    )
-    raw.sql("CREATE TABLE their_order (id integer)")
-    if raw.is_sqlite:
-        raw.sql(f"CREATE TRIGGER theirs AFTER INSERT ON their_order BEGIN {tells} END")
-    else:
-        body = f"BEGIN {tells} RETURN NULL; END"
-        raw.sql(f"CREATE FUNCTION their_trigger() RETURNS trigger LANGUAGE plpgsql AS $${body}$$")
-        raw.sql("CREATE TRIGGER theirs AFTER INSERT ON their_order FOR EACH ROW EXECUTE FUNCTION their_trigger()")
-    raw.sql("INSERT INTO their_order VALUES (1)")
-    assert raw.events(run_id) == ["created"]
-    raw.sql("DROP TABLE their_order")
-    if not raw.is_sqlite:
-        raw.sql("DROP FUNCTION their_trigger")
-
-
 @pytest.mark.parametrize("change", ["event_type = 'failed'", "created_at = created_at", "data = '{}'"])
 async def test_what_the_trail_has_told_is_not_changed(ledger: Ledger, raw: Raw, change: str) -> None:
     (run_id,) = await create(ledger)

@@ -77,7 +77,7 @@ CREATE TABLE workflow.workflow_event (
 CREATE INDEX workflow_event_run ON workflow.workflow_event USING btree (workflow_id, id);
 CREATE TRIGGER event_stays BEFORE UPDATE ON workflow.workflow_event FOR EACH ROW EXECUTE FUNCTION workflow.event_stays();
 CREATE TRIGGER event_to_outbox AFTER INSERT ON workflow.workflow_event REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION workflow.event_to_outbox();
-CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'created'::text)))) EXECUTE FUNCTION workflow.event_told_already();
+CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW WHEN (((new.lease_epoch IS NULL) AND (new.event_type <> ALL (ARRAY['started'::text, 'heartbeat'::text])) AND ((new.event_type <> 'created'::text) OR (pg_trigger_depth() = 0)))) EXECUTE FUNCTION workflow.event_told_already();
 
 CREATE TABLE workflow.workflow_pruning (
   policy text COLLATE "C" NOT NULL,
@@ -408,7 +408,6 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.run_created()
  RETURNS trigger
  LANGUAGE plpgsql
- SET "simpleworkflow.tells" TO 'created'
 AS $function$
 BEGIN
   INSERT INTO workflow.workflow_event (workflow_id, event_type, created_at)
@@ -637,13 +636,14 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.run_removed()
  RETURNS trigger
  LANGUAGE plpgsql
- SET "simpleworkflow.tells" TO 'removed'
 AS $function$
 BEGIN
+  PERFORM set_config('simpleworkflow.tells', 'removed', true);
   DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_signal WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_event WHERE workflow_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.outbox_event WHERE aggregate_id = ANY (ARRAY(SELECT id FROM removed));
+  PERFORM set_config('simpleworkflow.tells', '', true);
   UPDATE workflow.workflow_run
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END

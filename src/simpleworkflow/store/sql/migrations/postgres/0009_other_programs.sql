@@ -366,16 +366,15 @@ CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF status, result, error, last_er
   EXECUTE FUNCTION workflow.run_outcome_stays();
 
 -- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over, from
--- triggers of others too. Of ours, only `created` has no epoch: run_created says that it is the one that tells.
+-- triggers of others too. Of ours, only `created` has no epoch.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
   WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
-        AND (NEW.event_type <> 'created' OR current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'created'))
+        AND (NEW.event_type <> 'created' OR pg_trigger_depth() = 0))
   EXECUTE FUNCTION workflow.event_told_already();
-ALTER FUNCTION workflow.run_created() SET simpleworkflow.tells = 'created';
 
 -- What was told stays told. Old lines may be deleted.
 CREATE FUNCTION workflow.event_stays() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -387,12 +386,15 @@ CREATE TRIGGER event_stays BEFORE UPDATE ON workflow.workflow_event FOR EACH ROW
 
 -- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
 -- = ANY (ARRAY(...)) admits one plan only: with IN, a plan made while a table was empty reads it from end to end.
+-- The setting is made in the body: as a clause of the function it would be for superusers alone to create.
 CREATE FUNCTION workflow.run_removed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM set_config('simpleworkflow.tells', 'removed', true);
   DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_signal WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_event WHERE workflow_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.outbox_event WHERE aggregate_id = ANY (ARRAY(SELECT id FROM removed));
+  PERFORM set_config('simpleworkflow.tells', '', true);
   UPDATE workflow.workflow_run
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
@@ -411,7 +413,6 @@ DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.wor
 -- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
 -- have one id. It is put back rather than kept by a trigger of each row: that is one look per statement, and our relay
 -- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer.
-ALTER FUNCTION workflow.run_removed() SET simpleworkflow.tells = 'removed';
 CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   WITH owner AS MATERIALIZED (
@@ -660,7 +661,6 @@ DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
-ALTER FUNCTION workflow.run_created() RESET simpleworkflow.tells;
 DROP TRIGGER event_stays ON workflow.workflow_event;
 DROP FUNCTION workflow.event_stays();
 DROP TRIGGER run_outcome_stays ON workflow.workflow_run;
