@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from support.ledger import Raw, claim, create
@@ -113,6 +114,33 @@ async def test_two_schemas_live_side_by_side(postgres_url: str) -> None:
     assert await versions(first) == [True] * len(first._known())
     await first.close()
     await second.close()
+
+
+async def test_the_owner_of_a_database_who_is_no_superuser_migrates_it(postgres: Server) -> None:
+    admin = Raw(postgres.url())
+    admin.sql("CREATE ROLE swf_owner LOGIN PASSWORD 'secret' NOSUPERUSER")
+    postgres.create_database("swf_owned")
+    try:
+        admin.sql("ALTER DATABASE swf_owned OWNER TO swf_owner")
+        parts = urlsplit(postgres.url("swf_owned"))
+        url = urlunsplit(parts._replace(netloc=f"swf_owner:secret@{parts.hostname}:{parts.port}"))
+        ledger, raw = open_ledger(url), Raw(url)
+        assert raw.sql("SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [{"rolsuper": False}]
+        known = list(ledger._known())
+        assert await ledger.migrate_up() == known
+        assert await ledger.migrate_down(len(known)) == list(reversed(known))
+        assert await ledger.migrate_up() == known
+        (run_id,) = await create(ledger)
+        assert raw.events(run_id) == ["created"]
+        assert [lease.id for lease in await claim(ledger)] == [run_id]
+        raw.sql("DELETE FROM workflow.workflow_run WHERE id = ?", run_id)
+        assert raw.events(run_id) == []
+        raw.close()
+        await ledger.close()
+    finally:
+        postgres.drop_database("swf_owned")
+        admin.sql("DROP ROLE swf_owner")
+        admin.close()
 
 
 def migrate_in_a_process(

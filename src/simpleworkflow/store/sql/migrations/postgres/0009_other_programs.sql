@@ -366,16 +366,15 @@ CREATE TRIGGER run_outcome_stays BEFORE UPDATE OF status, result, error, last_er
   EXECUTE FUNCTION workflow.run_outcome_stays();
 
 -- The triggers tell of every move. Workers of simple-workflow tell of theirs as well, on best effort: passed over, from
--- triggers of others too. Of ours, only `created` has no epoch: run_created says that it is the one that tells.
+-- triggers of others too. Of ours, only `created` has no epoch.
 CREATE FUNCTION workflow.event_told_already() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER event_told_already BEFORE INSERT ON workflow.workflow_event FOR EACH ROW
   WHEN (NEW.lease_epoch IS NULL AND NEW.event_type NOT IN ('started', 'heartbeat')
-        AND (NEW.event_type <> 'created' OR current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'created'))
+        AND (NEW.event_type <> 'created' OR pg_trigger_depth() = 0))
   EXECUTE FUNCTION workflow.event_told_already();
-ALTER FUNCTION workflow.run_created() SET simpleworkflow.tells = 'created';
 
 -- What was told stays told. Old lines may be deleted.
 CREATE FUNCTION workflow.event_stays() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -387,12 +386,15 @@ CREATE TRIGGER event_stays BEFORE UPDATE ON workflow.workflow_event FOR EACH ROW
 
 -- With a run goes what is keyed by it, whoever deletes it; a parent that waits for it learns that it is gone.
 -- = ANY (ARRAY(...)) admits one plan only: with IN, a plan made while a table was empty reads it from end to end.
+-- The setting is made in the body: as a clause of the function it would be for superusers alone to create.
 CREATE FUNCTION workflow.run_removed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM set_config('simpleworkflow.tells', 'removed', true);
   DELETE FROM workflow.workflow_step WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_signal WHERE run_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.workflow_event WHERE workflow_id = ANY (ARRAY(SELECT id FROM removed));
   DELETE FROM workflow.outbox_event WHERE aggregate_id = ANY (ARRAY(SELECT id FROM removed));
+  PERFORM set_config('simpleworkflow.tells', '', true);
   UPDATE workflow.workflow_run
   SET wakes = wakes + 1, version = version + 1, updated_at = now(),
       run_at = CASE WHEN status = 'paused' THEN least(coalesce(run_at, now()), now()) ELSE run_at END
@@ -410,9 +412,10 @@ DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.wor
 
 -- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
 -- have one id. It is put back rather than kept by a trigger of each row: that is one look per statement, and our relay
--- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer.
-ALTER FUNCTION workflow.run_removed() SET simpleworkflow.tells = 'removed';
-CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+-- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer. Whoever may delete
+-- needs no right beside: it runs with its owner's, and is nobody's to put on a table of their own.
+CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   WITH owner AS MATERIALIZED (
     SELECT r.id FROM workflow.workflow_run r WHERE r.id = ANY (ARRAY(SELECT aggregate_id FROM removed))),
@@ -429,13 +432,24 @@ BEGIN
     (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = n.aggregate_id), 0);
   RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION workflow.outbox_number_stays() FROM PUBLIC;
 CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event
   REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
   EXECUTE FUNCTION workflow.outbox_number_stays();
 
+CREATE FUNCTION workflow.outbox_place_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'event % of run % keeps its run and its number', OLD.sequence, OLD.aggregate_id
+    USING ERRCODE = 'check_violation', HINT = 'Both make the id by which others know it; insert another one.';
+END $$;
+CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON workflow.outbox_event FOR EACH ROW
+  WHEN (NEW.aggregate_id <> OLD.aggregate_id OR NEW.sequence <> OLD.sequence)
+  EXECUTE FUNCTION workflow.outbox_place_stays();
+
 -- A step whose record is gone would run again, and nobody would be told. min(): LIMIT might read the runs from end to end.
-CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   open_run text := (SELECT min(r.id::text) FROM workflow.workflow_run r
                     WHERE r.id = ANY (ARRAY(SELECT run_id FROM removed)) AND r.finished_at IS NULL);
@@ -446,20 +460,28 @@ BEGIN
   END IF;
   RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION workflow.steps_stay() FROM PUBLIC;
 CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step
   REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
   EXECUTE FUNCTION workflow.steps_stay();
 
--- Published values alone are written again and again.
+-- A step keeps its place and its kind, and what it came to. Published values alone are written again and again; a failed
+-- step is put aside when its run is retried (clear_steps).
 CREATE FUNCTION workflow.step_output_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION 'step % of run % has succeeded and keeps its output', OLD.step_id, OLD.run_id
-    USING ERRCODE = 'check_violation';
+  RAISE EXCEPTION 'step % of run % keeps its output, its kind and its place', OLD.step_id, OLD.run_id
+    USING ERRCODE = 'check_violation', HINT = 'Otherwise it would run again, or another value would come back.';
 END $$;
-CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW
-  WHEN (OLD.status = 'succeeded' AND OLD.kind <> 'publish'
-        AND (NEW.status <> 'succeeded' OR NEW.output::text IS DISTINCT FROM OLD.output::text))
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF run_id, step_id, kind, status, output, error ON workflow.workflow_step
+  FOR EACH ROW WHEN (
+    NEW.run_id <> OLD.run_id OR NEW.kind <> OLD.kind
+    OR ((NEW.step_id <> OLD.step_id OR NEW.status <> OLD.status)
+        AND (NEW.step_id <> OLD.step_id OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'))
+        AND NOT (OLD.status = 'failed' AND NEW.status = 'superseded'
+                 AND NEW.step_id = '@superseded ' || OLD.lease_epoch || ' ' || OLD.step_id))
+    OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'
+        AND (NEW.output::text IS DISTINCT FROM OLD.output::text OR NEW.error::text IS DISTINCT FROM OLD.error::text)))
   EXECUTE FUNCTION workflow.step_output_stays();
 
 -- Every signal is numbered here, under the lock of its run. Ours says seq = -1: its run was woken before. All others come
@@ -476,6 +498,9 @@ BEGIN
         USING ERRCODE = 'check_violation';
     END IF;
     PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  ELSIF NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = NEW.run_id AND r.finished_at IS NULL) THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
   END IF;
   NEW.seq := nextval('workflow.workflow_event_id_seq');
   RETURN NEW;
@@ -652,6 +677,8 @@ DROP TRIGGER step_output_stays ON workflow.workflow_step;
 DROP FUNCTION workflow.step_output_stays();
 DROP TRIGGER steps_stay ON workflow.workflow_step;
 DROP FUNCTION workflow.steps_stay();
+DROP TRIGGER outbox_place_stays ON workflow.outbox_event;
+DROP FUNCTION workflow.outbox_place_stays();
 DROP TRIGGER outbox_number_stays ON workflow.outbox_event;
 DROP FUNCTION workflow.outbox_number_stays();
 DROP TRIGGER outbox_event_numbered ON workflow.outbox_event;
@@ -660,7 +687,6 @@ DROP TRIGGER run_removed ON workflow.workflow_run;
 DROP FUNCTION workflow.run_removed();
 DROP TRIGGER event_told_already ON workflow.workflow_event;
 DROP FUNCTION workflow.event_told_already();
-ALTER FUNCTION workflow.run_created() RESET simpleworkflow.tells;
 DROP TRIGGER event_stays ON workflow.workflow_event;
 DROP FUNCTION workflow.event_stays();
 DROP TRIGGER run_outcome_stays ON workflow.workflow_run;
