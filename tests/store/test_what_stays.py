@@ -89,6 +89,17 @@ async def test_an_event_of_others_without_a_number_keeps_what_was_said_of_it(led
     assert row["published_at"] is not None
 
 
+@pytest.mark.parametrize("change", ["sequence = sequence + 5", "aggregate_id = '{other}'"])
+async def test_an_event_keeps_its_run_and_its_number(ledger: Ledger, raw: Raw, change: str) -> None:
+    run_id, other = await create(ledger, new(), new())
+    put(raw, run_id, 2)
+    before = rows(raw, run_id)
+    with pytest.raises(REFUSED, match="keeps its run and its number"):
+        raw.sql(f"UPDATE workflow.outbox_event SET {change.format(other=other)} WHERE sequence = 2")
+    raw.sql("UPDATE workflow.outbox_event SET sequence = sequence, aggregate_id = aggregate_id")
+    assert rows(raw, run_id) == before
+
+
 # Definitions
 
 
@@ -164,6 +175,16 @@ async def test_a_signal_of_others_is_a_whole_one_whatever_number_it_gives(ledger
         await ledger.run(runs.cancel([run_id]))
         with pytest.raises(REFUSED, match="has finished"):
             sent(raw, run_id, seq=seq)
+
+
+async def test_nobody_passes_for_us_where_no_signal_can_be_taken(ledger: Ledger, raw: Raw) -> None:
+    """-1 is the number that our own signals give."""
+    (ended,) = await create(ledger)
+    await ledger.run(runs.cancel([ended]))
+    for run_id in (ended, new_id()):
+        with pytest.raises(REFUSED, match="has finished"):
+            sent(raw, run_id, seq=-1)
+        assert raw.signals(run_id) == []
 
 
 async def test_our_own_signal_wakes_its_run_once(ledger: Ledger, raw: Raw) -> None:
@@ -279,15 +300,58 @@ async def test_a_step_that_is_done_is_not_forgotten_while_its_run_is_open(ledger
     assert raw.sql("SELECT * FROM workflow.workflow_step") == []
 
 
-@pytest.mark.parametrize("change", ["output = '2'", "output = NULL", "status = 'waiting', completed_at = NULL"])
-async def test_a_step_that_has_succeeded_keeps_its_output(ledger: Ledger, raw: Raw, change: str) -> None:
+OTHERWISE = [
+    "output = '2'",
+    "output = NULL",
+    "error = '1'",
+    "status = 'waiting', completed_at = NULL",
+    "status = 'superseded'",
+    "step_id = step_id || '!'",
+    "run_id = '{other}'",
+    "kind = 'publish'",
+]
+
+
+@pytest.mark.parametrize("change", [*OTHERWISE, "status = 'failed'", "status = 'succeeded'"])
+@pytest.mark.parametrize("end", [StepStatus.SUCCEEDED, StepStatus.FAILED])
+async def test_a_step_that_is_done_stays_as_it_is(ledger: Ledger, raw: Raw, end: StepStatus, change: str) -> None:
+    if change == f"status = '{end}'":
+        return
     lease = await leased(ledger)
-    await flush(ledger, record(lease, output="1"), record(lease, "again#0", output="1", attempt=1))
+    (other,) = await create(ledger)
+    done = {"output": "1"} if end is StepStatus.SUCCEEDED else {"error": '{"message": "no"}'}
+    if end is StepStatus.FAILED and change == "output = NULL":
+        return  # it has none
+    await flush(ledger, record(lease, status=end, **done))
     before = raw.steps(lease.id)
     with pytest.raises(REFUSED, match="keeps its output"):
-        raw.sql(f"UPDATE workflow.workflow_step SET {change}")
-    raw.sql("UPDATE workflow.workflow_step SET output = output, input = '7'")
-    assert [row["output"] for row in raw.steps(lease.id)] == [row["output"] for row in before]
+        raw.sql(f"UPDATE workflow.workflow_step SET {change.format(other=other)}")
+    raw.sql("UPDATE workflow.workflow_step SET output = output, step_id = step_id, status = status, kind = kind")
+    assert raw.steps(lease.id) == before
+
+
+async def test_a_retry_of_a_run_still_makes_room_for_its_failed_steps(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger)
+    await flush(ledger, record(lease, status=StepStatus.FAILED, error='{"message": "no"}'))
+    (place,) = [row["step_id"] for row in raw.steps(lease.id)]
+    aside = f"@superseded {lease.epoch} {place}"
+    text = "UPDATE workflow.workflow_step SET status = 'superseded', step_id = ?"
+    with pytest.raises(REFUSED, match="keeps its output"):
+        raw.sql(text, "@superseded 99 x#0")
+    raw.sql(text, aside)
+    with pytest.raises(REFUSED, match="keeps its output"):
+        raw.sql("UPDATE workflow.workflow_step SET status = 'failed', step_id = ?", place)
+    assert [(row["step_id"], row["status"]) for row in raw.steps(lease.id)] == [(aside, "superseded")]
+
+
+async def test_what_waits_keeps_its_place_and_its_kind(ledger: Ledger, raw: Raw) -> None:
+    lease = await leased(ledger)
+    await flush(ledger, record(lease, status=StepStatus.RETRYING, attempt=1, due_in=0))
+    for change in ("kind = 'publish'", "step_id = 'other#0'"):
+        with pytest.raises(REFUSED, match="keeps its output"):
+            raw.sql(f"UPDATE workflow.workflow_step SET {change}")
+    await flush(ledger, record(lease, output="3"))
+    assert [row["output"] for row in raw.steps(lease.id)] in (["3"], [3])
 
 
 async def test_what_a_run_publishes_is_written_again(ledger: Ledger, raw: Raw) -> None:

@@ -38,6 +38,7 @@ CREATE INDEX outbox_event_stuck ON workflow.outbox_event USING btree (aggregate_
 CREATE INDEX outbox_event_waiting ON workflow.outbox_event USING btree (substr((aggregate_id)::text, 36, 1), id) WHERE ((status = 'waiting'::text) AND (published_at IS NULL));
 CREATE TRIGGER outbox_event_numbered BEFORE INSERT ON workflow.outbox_event FOR EACH ROW WHEN ((new.sequence IS NULL)) EXECUTE FUNCTION workflow.outbox_event_numbered();
 CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.outbox_number_stays();
+CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON workflow.outbox_event FOR EACH ROW WHEN (((new.aggregate_id <> old.aggregate_id) OR (new.sequence <> old.sequence))) EXECUTE FUNCTION workflow.outbox_place_stays();
 
 CREATE TABLE workflow.outbox_lane (
   lane text NOT NULL,
@@ -251,7 +252,7 @@ CREATE TABLE workflow.workflow_step (
   CONSTRAINT workflow_step_pkey PRIMARY KEY (run_id, step_id),
   CONSTRAINT workflow_step_status CHECK ((status = ANY (ARRAY['waiting'::text, 'retrying'::text, 'succeeded'::text, 'failed'::text, 'superseded'::text])))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.05);
-CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW WHEN (((old.status = 'succeeded'::text) AND (old.kind <> 'publish'::text) AND ((new.status <> 'succeeded'::text) OR ((new.output)::text IS DISTINCT FROM (old.output)::text)))) EXECUTE FUNCTION workflow.step_output_stays();
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF run_id, step_id, kind, status, output, error ON workflow.workflow_step FOR EACH ROW WHEN (((new.run_id <> old.run_id) OR (new.kind <> old.kind) OR (((new.step_id <> old.step_id) OR (new.status <> old.status)) AND ((new.step_id <> old.step_id) OR ((old.completed_at IS NOT NULL) AND (old.kind <> 'publish'::text))) AND (NOT ((old.status = 'failed'::text) AND (new.status = 'superseded'::text) AND (new.step_id = ((('@superseded '::text || old.lease_epoch) || ' '::text) || old.step_id))))) OR ((old.completed_at IS NOT NULL) AND (old.kind <> 'publish'::text) AND (((new.output)::text IS DISTINCT FROM (old.output)::text) OR ((new.error)::text IS DISTINCT FROM (old.error)::text))))) EXECUTE FUNCTION workflow.step_output_stays();
 CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step REFERENCING OLD TABLE AS removed FOR EACH STATEMENT WHEN ((current_setting('simpleworkflow.tells'::text, true) IS DISTINCT FROM 'removed'::text)) EXECUTE FUNCTION workflow.steps_stay();
 
 CREATE TABLE workflow.workflow_worker (
@@ -345,6 +346,15 @@ BEGIN
   WHERE n.sequence > coalesce(
     (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = n.aggregate_id), 0);
   RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION workflow.outbox_place_stays()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'event % of run % keeps its run and its number', OLD.sequence, OLD.aggregate_id
+    USING ERRCODE = 'check_violation', HINT = 'Both make the id by which others know it; insert another one.';
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.outbox_rules_changed()
@@ -679,6 +689,9 @@ BEGIN
         USING ERRCODE = 'check_violation';
     END IF;
     PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  ELSIF NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = NEW.run_id AND r.finished_at IS NULL) THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
   END IF;
   NEW.seq := nextval('workflow.workflow_event_id_seq');
   RETURN NEW;
@@ -702,8 +715,8 @@ CREATE OR REPLACE FUNCTION workflow.step_output_stays()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-  RAISE EXCEPTION 'step % of run % has succeeded and keeps its output', OLD.step_id, OLD.run_id
-    USING ERRCODE = 'check_violation';
+  RAISE EXCEPTION 'step % of run % keeps its output, its kind and its place', OLD.step_id, OLD.run_id
+    USING ERRCODE = 'check_violation', HINT = 'Otherwise it would run again, or another value would come back.';
 END $function$;
 
 CREATE OR REPLACE FUNCTION workflow.steps_stay()

@@ -368,6 +368,12 @@ BEGIN
   SELECT RAISE(IGNORE);
 END;
 
+CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON outbox_event
+WHEN NEW.aggregate_id <> OLD.aggregate_id OR NEW.sequence <> OLD.sequence
+BEGIN
+  SELECT RAISE(ABORT, 'an event keeps its run and its number: both make the id by which others know it');
+END;
+
 CREATE TRIGGER registry_limits BEFORE INSERT ON workflow_registry
 WHEN NEW.updated_at NOT BETWEEN -62135596800000000 AND 253402300799999999
   OR replace(replace(typeof(NEW.updated_at), 'integer', ''), 'null', '') <> ''
@@ -760,6 +766,8 @@ END;
 
 CREATE TRIGGER signal_numbered AFTER INSERT ON workflow_signal WHEN NEW.seq = -1
 BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
   UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
 END;
 
@@ -799,11 +807,16 @@ BEGIN
   SELECT RAISE(ABORT, 'workflow_step_limits: instants are whole microseconds between the years 1 and 9999');
 END;
 
-CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow_step
-WHEN OLD.status = 'succeeded' AND OLD.kind <> 'publish'
-     AND (NEW.status <> 'succeeded' OR NEW.output IS NOT OLD.output)
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF run_id, step_id, kind, status, output, error ON workflow_step
+WHEN NEW.run_id <> OLD.run_id OR NEW.kind <> OLD.kind
+  OR ((NEW.step_id <> OLD.step_id OR NEW.status <> OLD.status)
+      AND (NEW.step_id <> OLD.step_id OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'))
+      AND NOT (OLD.status = 'failed' AND NEW.status = 'superseded'
+               AND NEW.step_id = '@superseded ' || OLD.lease_epoch || ' ' || OLD.step_id))
+  OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'
+      AND (NEW.output IS NOT OLD.output OR NEW.error IS NOT OLD.error))
 BEGIN
-  SELECT RAISE(ABORT, 'a step that has succeeded keeps its output');
+  SELECT RAISE(ABORT, 'a step keeps its output, its kind and its place: otherwise it would run again, or another value would come back');
 END;
 
 CREATE TRIGGER steps_stay BEFORE DELETE ON workflow_step

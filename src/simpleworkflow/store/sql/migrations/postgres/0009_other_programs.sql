@@ -435,6 +435,15 @@ CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
   EXECUTE FUNCTION workflow.outbox_number_stays();
 
+CREATE FUNCTION workflow.outbox_place_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'event % of run % keeps its run and its number', OLD.sequence, OLD.aggregate_id
+    USING ERRCODE = 'check_violation', HINT = 'Both make the id by which others know it; insert another one.';
+END $$;
+CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON workflow.outbox_event FOR EACH ROW
+  WHEN (NEW.aggregate_id <> OLD.aggregate_id OR NEW.sequence <> OLD.sequence)
+  EXECUTE FUNCTION workflow.outbox_place_stays();
+
 -- A step whose record is gone would run again, and nobody would be told. min(): LIMIT might read the runs from end to end.
 CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -452,15 +461,22 @@ CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
   EXECUTE FUNCTION workflow.steps_stay();
 
--- Published values alone are written again and again.
+-- A step keeps its place and its kind, and what it came to. Published values alone are written again and again; a failed
+-- step is put aside when its run is retried (clear_steps).
 CREATE FUNCTION workflow.step_output_stays() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION 'step % of run % has succeeded and keeps its output', OLD.step_id, OLD.run_id
-    USING ERRCODE = 'check_violation';
+  RAISE EXCEPTION 'step % of run % keeps its output, its kind and its place', OLD.step_id, OLD.run_id
+    USING ERRCODE = 'check_violation', HINT = 'Otherwise it would run again, or another value would come back.';
 END $$;
-CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow.workflow_step FOR EACH ROW
-  WHEN (OLD.status = 'succeeded' AND OLD.kind <> 'publish'
-        AND (NEW.status <> 'succeeded' OR NEW.output::text IS DISTINCT FROM OLD.output::text))
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF run_id, step_id, kind, status, output, error ON workflow.workflow_step
+  FOR EACH ROW WHEN (
+    NEW.run_id <> OLD.run_id OR NEW.kind <> OLD.kind
+    OR ((NEW.step_id <> OLD.step_id OR NEW.status <> OLD.status)
+        AND (NEW.step_id <> OLD.step_id OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'))
+        AND NOT (OLD.status = 'failed' AND NEW.status = 'superseded'
+                 AND NEW.step_id = '@superseded ' || OLD.lease_epoch || ' ' || OLD.step_id))
+    OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'
+        AND (NEW.output::text IS DISTINCT FROM OLD.output::text OR NEW.error::text IS DISTINCT FROM OLD.error::text)))
   EXECUTE FUNCTION workflow.step_output_stays();
 
 -- Every signal is numbered here, under the lock of its run. Ours says seq = -1: its run was woken before. All others come
@@ -477,6 +493,9 @@ BEGIN
         USING ERRCODE = 'check_violation';
     END IF;
     PERFORM pg_notify('simpleworkflow_' || TG_TABLE_SCHEMA, 'changed');
+  ELSIF NOT EXISTS (SELECT FROM workflow.workflow_run r WHERE r.id = NEW.run_id AND r.finished_at IS NULL) THEN
+    RAISE EXCEPTION 'run % has finished, or there is none; the signal was not accepted', NEW.run_id
+      USING ERRCODE = 'check_violation';
   END IF;
   NEW.seq := nextval('workflow.workflow_event_id_seq');
   RETURN NEW;
@@ -653,6 +672,8 @@ DROP TRIGGER step_output_stays ON workflow.workflow_step;
 DROP FUNCTION workflow.step_output_stays();
 DROP TRIGGER steps_stay ON workflow.workflow_step;
 DROP FUNCTION workflow.steps_stay();
+DROP TRIGGER outbox_place_stays ON workflow.outbox_event;
+DROP FUNCTION workflow.outbox_place_stays();
 DROP TRIGGER outbox_number_stays ON workflow.outbox_event;
 DROP FUNCTION workflow.outbox_number_stays();
 DROP TRIGGER outbox_event_numbered ON workflow.outbox_event;

@@ -422,6 +422,8 @@ BEGIN
 END;
 CREATE TRIGGER signal_numbered AFTER INSERT ON workflow_signal WHEN NEW.seq = -1
 BEGIN
+  SELECT RAISE(ABORT, 'the run has finished, or there is none; the signal was not accepted')
+  WHERE NOT EXISTS (SELECT 1 FROM workflow_run WHERE id = NEW.run_id AND finished_at IS NULL);
   UPDATE workflow_signal SET seq = (SELECT q.last * 1048576 + q.n FROM workflow_sequence q) WHERE id = NEW.id;
 END;
 -- INSERT OR REPLACE removes a row without asking its triggers, and the run would be told twice. It is known by this: its
@@ -446,11 +448,17 @@ WHEN EXISTS (SELECT 1 FROM workflow_run r WHERE r.id = OLD.run_id AND r.finished
 BEGIN
   SELECT RAISE(ABORT, 'the run has not ended and keeps its steps: without their records they would run again; cancel it first, or delete it with its steps');
 END;
-CREATE TRIGGER step_output_stays BEFORE UPDATE OF status, output ON workflow_step
-WHEN OLD.status = 'succeeded' AND OLD.kind <> 'publish'
-     AND (NEW.status <> 'succeeded' OR NEW.output IS NOT OLD.output)
+-- Every step keeps its place and its kind, too. A failed one is put aside when its run is retried (clear_steps).
+CREATE TRIGGER step_output_stays BEFORE UPDATE OF run_id, step_id, kind, status, output, error ON workflow_step
+WHEN NEW.run_id <> OLD.run_id OR NEW.kind <> OLD.kind
+  OR ((NEW.step_id <> OLD.step_id OR NEW.status <> OLD.status)
+      AND (NEW.step_id <> OLD.step_id OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'))
+      AND NOT (OLD.status = 'failed' AND NEW.status = 'superseded'
+               AND NEW.step_id = '@superseded ' || OLD.lease_epoch || ' ' || OLD.step_id))
+  OR (OLD.completed_at IS NOT NULL AND OLD.kind <> 'publish'
+      AND (NEW.output IS NOT OLD.output OR NEW.error IS NOT OLD.error))
 BEGIN
-  SELECT RAISE(ABORT, 'a step that has succeeded keeps its output');
+  SELECT RAISE(ABORT, 'a step keeps its output, its kind and its place: otherwise it would run again, or another value would come back');
 END;
 
 -- The triggers tell of every move; what others tell of them as well is passed over.
@@ -519,6 +527,12 @@ WHEN EXISTS (SELECT 1 FROM workflow_run r WHERE r.id = OLD.aggregate_id)
      AND NOT EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = OLD.aggregate_id AND o.sequence > OLD.sequence)
 BEGIN
   SELECT RAISE(IGNORE);
+END;
+
+CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON outbox_event
+WHEN NEW.aggregate_id <> OLD.aggregate_id OR NEW.sequence <> OLD.sequence
+BEGIN
+  SELECT RAISE(ABORT, 'an event keeps its run and its number: both make the id by which others know it');
 END;
 
 -- A child's start and its end can be told to belong together: both name the child, and where it was started.
@@ -650,6 +664,7 @@ FROM (
   FROM workflow_event e WHERE e.event_type = 'cancelled'
 ) AS l;
 
+DROP TRIGGER outbox_place_stays;
 DROP TRIGGER outbox_number_stays;
 DROP TRIGGER outbox_event_numbered;
 DROP TRIGGER outbox_event_shape;
