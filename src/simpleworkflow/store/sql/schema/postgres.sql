@@ -330,6 +330,8 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.outbox_number_stays()
  RETURNS trigger
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
   WITH owner AS MATERIALIZED (
@@ -722,6 +724,8 @@ END $function$;
 CREATE OR REPLACE FUNCTION workflow.steps_stay()
  RETURNS trigger
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
   open_run text := (SELECT min(r.id::text) FROM workflow.workflow_run r

@@ -412,8 +412,10 @@ DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.wor
 
 -- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
 -- have one id. It is put back rather than kept by a trigger of each row: that is one look per statement, and our relay
--- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer.
-CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql AS $$
+-- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer. Whoever may delete
+-- needs no right beside: it runs with its owner's, and is nobody's to put on a table of their own.
+CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   WITH owner AS MATERIALIZED (
     SELECT r.id FROM workflow.workflow_run r WHERE r.id = ANY (ARRAY(SELECT aggregate_id FROM removed))),
@@ -430,6 +432,7 @@ BEGIN
     (SELECT max(o.sequence) FROM workflow.outbox_event o WHERE o.aggregate_id = n.aggregate_id), 0);
   RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION workflow.outbox_number_stays() FROM PUBLIC;
 CREATE TRIGGER outbox_number_stays AFTER DELETE ON workflow.outbox_event
   REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
@@ -445,7 +448,8 @@ CREATE TRIGGER outbox_place_stays BEFORE UPDATE OF aggregate_id, sequence ON wor
   EXECUTE FUNCTION workflow.outbox_place_stays();
 
 -- A step whose record is gone would run again, and nobody would be told. min(): LIMIT might read the runs from end to end.
-CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION workflow.steps_stay() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   open_run text := (SELECT min(r.id::text) FROM workflow.workflow_run r
                     WHERE r.id = ANY (ARRAY(SELECT run_id FROM removed)) AND r.finished_at IS NULL);
@@ -456,6 +460,7 @@ BEGIN
   END IF;
   RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION workflow.steps_stay() FROM PUBLIC;
 CREATE TRIGGER steps_stay AFTER DELETE ON workflow.workflow_step
   REFERENCING OLD TABLE AS removed FOR EACH STATEMENT
   WHEN (current_setting('simpleworkflow.tells', true) IS DISTINCT FROM 'removed')
