@@ -214,3 +214,37 @@ async def test_postgres_refuses_moves_by_sql_that_the_law_does_not_know(postgres
         connection.execute("INSERT INTO workflow.workflow_run (type) VALUES ('t.odd.v1')")
         with pytest.raises(psycopg.errors.CheckViolation, match="cannot become"):
             connection.execute("UPDATE workflow.workflow_run SET status = %s, finished_at = now()", (status,))
+
+
+async def test_a_migration_mends_the_instants_that_would_refuse_later_statements(tmp_path: Path) -> None:
+    """On SQLite a column takes what it is given; the limits look at the whole row."""
+    ledger = open_ledger(str(tmp_path / "odd.db"))
+    await ledger.check()
+    await ledger.migrate_down(1)
+    connection = sqlite3.connect(tmp_path / "odd.db", isolation_level=None)
+    for odd in ("'2026-01-01 00:00:00'", "1.5", str(2**62)):
+        connection.execute(f"INSERT INTO workflow_registry (workflow_name, updated_at) VALUES ({odd}, {odd})")
+        connection.execute(f"INSERT INTO workflow_run (type, updated_at, held_at) VALUES ('t.v1', {odd}, {odd})")
+        connection.execute(
+            "INSERT INTO workflow_run (type, status, finished_at, deleted_at, started_at)"
+            f" VALUES ('t.v1', 'failed', {odd}, {odd}, {odd})"
+        )
+        connection.execute(
+            "INSERT INTO workflow_run (type, status, leased_by, lease_epoch, lease_until)"
+            f" VALUES ('t.v1', 'leased', 'gone', 1, {odd})"
+        )
+        connection.execute(
+            "INSERT INTO workflow_schedule (name, type, cron, updated_at, last_fired_at, fired)"
+            f" VALUES ('s' || (SELECT count(*) FROM workflow_schedule), 't.v1', '* * * * *', {odd}, {odd}, {odd})"
+        )
+    await ledger.migrate_up()
+    connection.execute("UPDATE workflow_registry SET is_enabled = 0")
+    assert connection.execute("SELECT count(*) FROM workflow_event WHERE event_type <> 'created'").fetchone() == (0,)
+    connection.execute("UPDATE workflow_run SET priority = 7")
+    connection.execute("UPDATE workflow_schedule SET paused_at = next_at, trouble = 'none'")
+    for table, column in (("registry", "updated_at"), ("run", "held_at"), ("run", "lease_until"), ("schedule", "fired")):
+        text = f"SELECT DISTINCT typeof({column}) FROM workflow_{table} WHERE {column} IS NOT NULL"
+        found = connection.execute(text).fetchall()
+        assert found == [("integer",)], column
+    connection.close()
+    await ledger.close()

@@ -1,6 +1,6 @@
 -- What other programs may write, and what they may not: see the same migration for PostgreSQL. Here plain SQL never leases
 -- a run, so most of its rules have nothing to do. A table cannot be given a CHECK later, so triggers look at what others
--- insert or change; instants that are there already are left alone, since they are read within the calendar anyway.
+-- insert or change. What is there already is brought within the limits where they look at the whole row.
 
 -- migrate:up
 
@@ -53,6 +53,54 @@ WHERE NOT (typeof(payload) = 'text' AND json_valid(payload));
 
 UPDATE workflow_event SET data = json_object('text', CAST(data AS TEXT))
 WHERE data IS NOT NULL AND NOT (typeof(data) = 'text' AND json_valid(data));
+
+-- The limits look at the whole row: an instant that is none would have every later statement refused. It becomes now.
+UPDATE workflow_run
+SET updated_at = CASE WHEN typeof(updated_at) IN ('integer', 'null') THEN max(min(updated_at, hi), lo) ELSE now END,
+    started_at = CASE WHEN typeof(started_at) IN ('integer', 'null') THEN max(min(started_at, hi), lo) ELSE now END,
+    finished_at = CASE WHEN typeof(finished_at) IN ('integer', 'null') THEN max(min(finished_at, hi), lo) ELSE now END,
+    held_at = CASE WHEN typeof(held_at) IN ('integer', 'null') THEN max(min(held_at, hi), lo) ELSE now END,
+    deleted_at = CASE WHEN typeof(deleted_at) IN ('integer', 'null') THEN max(min(deleted_at, hi), lo) ELSE now END,
+    lease_until = CASE WHEN typeof(lease_until) IN ('integer', 'null') THEN max(min(lease_until, hi), lo) ELSE now END,
+    created_at = max(min(created_at, hi), lo),
+    run_at = max(min(run_at, hi), lo),
+    start_by = max(min(start_by, hi), lo),
+    deadline_at = max(min(deadline_at, hi), lo)
+FROM (SELECT -62135596800000000 AS lo, 253402214400000000 AS hi,
+             CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now)
+WHERE max(coalesce(updated_at, 0), coalesce(started_at, 0), coalesce(finished_at, 0), coalesce(held_at, 0),
+    coalesce(deleted_at, 0), coalesce(lease_until, 0), coalesce(created_at, 0), coalesce(run_at, 0),
+    coalesce(start_by, 0), coalesce(deadline_at, 0)) > hi
+   OR min(coalesce(updated_at, 0), coalesce(started_at, 0), coalesce(finished_at, 0), coalesce(held_at, 0),
+    coalesce(deleted_at, 0), coalesce(lease_until, 0), coalesce(created_at, 0), coalesce(run_at, 0),
+    coalesce(start_by, 0), coalesce(deadline_at, 0)) < lo
+   OR replace(replace(typeof(updated_at) || typeof(started_at) || typeof(finished_at) || typeof(held_at) ||
+    typeof(deleted_at) || typeof(lease_until), 'integer', ''), 'null', '') <> '';
+UPDATE workflow_schedule
+SET created_at = CASE WHEN typeof(created_at) IN ('integer', 'null') THEN max(min(created_at, hi), lo) ELSE now END,
+    updated_at = CASE WHEN typeof(updated_at) IN ('integer', 'null') THEN max(min(updated_at, hi), lo) ELSE now END,
+    last_slot_at = CASE WHEN typeof(last_slot_at) IN ('integer', 'null') THEN max(min(last_slot_at, hi), lo) ELSE now END,
+    last_fired_at = CASE WHEN typeof(last_fired_at) IN ('integer', 'null') THEN max(min(last_fired_at, hi), lo) ELSE now END,
+    last_skipped_at = CASE WHEN typeof(last_skipped_at) IN ('integer', 'null') THEN max(min(last_skipped_at, hi), lo) ELSE now END,
+    next_at = max(min(next_at, hi), lo),
+    paused_at = max(min(paused_at, hi), lo),
+    fired = min(max(CAST(fired AS INTEGER), 0), 1152921504606846976),
+    skipped = min(max(CAST(skipped AS INTEGER), 0), 1152921504606846976)
+FROM (SELECT -62135596800000000 AS lo, 253402214400000000 AS hi,
+             CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now)
+WHERE max(coalesce(created_at, 0), coalesce(updated_at, 0), coalesce(last_slot_at, 0), coalesce(last_fired_at, 0),
+    coalesce(last_skipped_at, 0), coalesce(next_at, 0), coalesce(paused_at, 0)) > hi
+   OR min(coalesce(created_at, 0), coalesce(updated_at, 0), coalesce(last_slot_at, 0), coalesce(last_fired_at, 0),
+    coalesce(last_skipped_at, 0), coalesce(next_at, 0), coalesce(paused_at, 0)) < lo
+   OR replace(replace(typeof(created_at) || typeof(updated_at) || typeof(last_slot_at) || typeof(last_fired_at) ||
+    typeof(last_skipped_at) || typeof(fired) || typeof(skipped), 'integer', ''), 'null', '') <> ''
+   OR max(fired, skipped) > 2305843009213693952 OR min(fired, skipped) < 0;
+UPDATE workflow_registry
+SET updated_at = CASE WHEN typeof(updated_at) IN ('integer', 'null') THEN max(min(updated_at, hi), lo) ELSE now END
+FROM (SELECT -62135596800000000 AS lo, 253402214400000000 AS hi,
+             CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now)
+WHERE updated_at NOT BETWEEN lo AND hi
+   OR replace(replace(typeof(updated_at), 'integer', ''), 'null', '') <> '';
 
 -- A deleted run gives its key up; the trail keeps it.
 UPDATE workflow_event
