@@ -1,4 +1,4 @@
-"""Programs that were granted little: what guards a table asks for no more than the statement itself. PostgreSQL only."""
+"""Programs that were granted little: what guards a table asks for no more than the statement. PostgreSQL only."""
 
 from __future__ import annotations
 

@@ -242,7 +242,12 @@ async def test_a_migration_mends_the_instants_that_would_refuse_later_statements
     assert connection.execute("SELECT count(*) FROM workflow_event WHERE event_type <> 'created'").fetchone() == (0,)
     connection.execute("UPDATE workflow_run SET priority = 7")
     connection.execute("UPDATE workflow_schedule SET paused_at = next_at, trouble = 'none'")
-    for table, column in (("registry", "updated_at"), ("run", "held_at"), ("run", "lease_until"), ("schedule", "fired")):
+    for table, column in (
+        ("registry", "updated_at"),
+        ("run", "held_at"),
+        ("run", "lease_until"),
+        ("schedule", "fired"),
+    ):
         text = f"SELECT DISTINCT typeof({column}) FROM workflow_{table} WHERE {column} IS NOT NULL"
         found = connection.execute(text).fetchall()
         assert found == [("integer",)], column

@@ -275,10 +275,12 @@ def test_histories_are_written_and_read_by_key(backlogs: dict[int, str], setting
         " SELECT id, 1, 'step', 'succeeded', 'old#' || n, now()"
         " FROM (SELECT id FROM workflow.workflow_run LIMIT 20000) AS r, generate_series(1, 5) AS n"
     )
+    session.connection.execute("SET session_replication_role = replica")  # many runs have ended and take no signals
     session.connection.execute(
         "INSERT INTO workflow.workflow_signal (run_id, seq, name)"
-        " SELECT id, -1, 'go' FROM workflow.workflow_run LIMIT 20000"
+        " SELECT id, nextval('workflow.workflow_event_id_seq'), 'go' FROM workflow.workflow_run LIMIT 20000"
     )
+    session.connection.execute("SET session_replication_role = origin")
     session.connection.execute(
         "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) SELECT id, 1, 'created'"
         " FROM (SELECT id FROM workflow.workflow_run LIMIT 20000) AS r, generate_series(1, 3)"

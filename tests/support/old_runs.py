@@ -79,8 +79,9 @@ def furnish(raw: Raw, run_id: UUID, outbox: str | None) -> None:
         f"VALUES (?, 1, 1, 'step', 'succeeded', 'charge#1', {raw.now})",
         run_id,
     )
-    signal = "INSERT INTO workflow.workflow_signal (id, run_id, seq, name, created_at) VALUES (?, ?, -1, 'go', "
-    raw.sql(f"{signal}{raw.now})", id_of_then(0), run_id)
+    signal = "INSERT INTO workflow.workflow_signal (id, run_id, seq, name, created_at) VALUES (?, ?, 1, 'go', "
+    with raw.without_triggers("workflow_signal"):  # it came while the run was open
+        raw.sql(f"{signal}{raw.now})", id_of_then(0), run_id)
     raw.sql(
         "INSERT INTO workflow.workflow_event (workflow_id, lease_epoch, event_type) VALUES (?, 1, 'leased')", run_id
     )
