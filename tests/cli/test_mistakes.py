@@ -241,7 +241,7 @@ def test_a_list_of_runs_fits_a_narrow_terminal(file: str, width: int) -> None:
     assert str(run.id)[:13] in shown, "ids are cut there"
     assert "cancelled" in shown
     assert max(map(len, shown.splitlines())) <= width
-    assert ("NOTE" in shown) == (width > 60), "what an operator asks next stays as long as it can"
+    assert "NOTE" in shown, "what an operator asks next stays as long as it can"
 
 
 def test_a_run_that_was_cancelled_is_told_so_in_english(url: str) -> None:

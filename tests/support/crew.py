@@ -74,7 +74,9 @@ class Crew:
         if not self.effects_file.exists():
             return []
         found = []
-        for line in self.effects_file.read_text().splitlines():
+        for line in self.effects_file.read_text().splitlines(keepends=True):
+            if not line.endswith("\n"):
+                break  # it is being written
             kind, run_id, epoch, pid, at = line.split()
             if what is None or kind == what:
                 found.append(Effect(kind, run_id, int(epoch), int(pid), float(at)))
