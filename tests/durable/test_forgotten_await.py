@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import re
 import warnings
@@ -417,6 +418,7 @@ async def test_a_coroutine_that_the_code_has_left_on_its_way_is_named_and_stops_
 
 @pytest.mark.filterwarnings("ignore:coroutine .pay. was never awaited")
 async def test_what_the_attempts_of_a_step_leave_is_no_fault_of_the_workflow(app: swf.App) -> None:
+    app.settings = dataclasses.replace(app.settings, log_errors="type")  # the test tool keeps tracebacks, and frames
     charged: list[int] = []
 
     @swf.step(retry=swf.Retry(max_attempts=5, base=0.01, cap=0.01))
