@@ -175,7 +175,7 @@ async def roads() -> dict[str, list[str]]:
             await app.run(road)
         await app.close()
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     return found
 
 
