@@ -136,7 +136,7 @@ class Tracer:
             self._is_on = not (file.startswith("store/drivers/") and frame.f_code.co_name == "_fetch")
 
 
-QUIET = {
+QUIET: dict[str, Any] = {
     "poll_every": 3600.0,
     "sweep_every": 3600.0,
     "local_check_every": 3600.0,
