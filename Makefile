@@ -15,7 +15,7 @@ endef
 $(foreach name,$(DB_VARIABLES),$(eval $(call handed_on,$(name))))
 MIGRATE := $(BIN)/python tools/with_database.py migrate
 
-.PHONY: help demo test check fast commands crash bench bench-quick bench-before clean gen build
+.PHONY: help house demo test check fast commands crash bench bench-quick bench-before clean gen build
 .PHONY: migrate-up migrate-down migrate-status migrate-reset migrate-create
 
 help: ## show this list
@@ -89,6 +89,9 @@ migrate-create: .venv/.ready ## write an empty migration for both databases: mak
 
 build: .venv/.ready ## build the wheel and the source distribution into dist
 	@$(BIN)/python -m build --no-isolation --outdir dist .
+
+house: .venv/.ready ## the structure of the source in numbers: sizes, chains of classes, roads
+	@$(BIN)/python tools/house.py
 
 gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
 	$(BIN)/python tools/twin.py
