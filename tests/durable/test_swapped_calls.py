@@ -4,8 +4,9 @@ a second time, without a word."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ import simpleworkflow as swf
 
 did: list[str] = []
 Code = Callable[[swf.Context, list[int]], Awaitable[Any]]
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[swf.App]:
+    """What is held is decided before any database is asked, so one is enough."""
+    app = swf.App(str(tmp_path / "swapped.db"), settings=swf.Settings(poll_every=0.1, drain=0.0))
+    yield app
+    await app.close()
 
 
 @pytest.fixture
