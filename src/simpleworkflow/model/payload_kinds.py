@@ -1,6 +1,6 @@
 """Subclasses of dict, list, tuple and set: JSON has arrays and objects, so they come back as one of those builtins.
 
-A Counter answers 0 for a key that it does not have, and a dict raises: whoever reads it would notice late. So an
+A Counter answers 0 for a key that it does not have, and a dict raises: its reader would notice late. So an
 instance of a subclass may not stand where the builtin is named; nor for a Mapping or a Sequence, which are read as dict
 and list. What is equal to what comes back and behaves like it may: an OrderedDict for a dict, a StrEnum for a str.
 """

@@ -412,8 +412,8 @@ DELETE FROM workflow.workflow_event e WHERE NOT EXISTS (SELECT FROM workflow.wor
 
 -- The newest event of a run holds the run's number: without it the next one would begin again at 1, and two events would
 -- have one id. It is put back rather than kept by a trigger of each row: that is one look per statement, and our relay
--- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer. Whoever may delete
--- needs no right beside: it runs with its owner's, and is nobody's to put on a table of their own.
+-- removes whole batches. What goes with its run is not looked at, or `prune` would take a fifth longer. It runs
+-- with the rights of its owner, so that a role needs DELETE alone; and no other role may use it on a table of its own.
 CREATE FUNCTION workflow.outbox_number_stays() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
