@@ -63,7 +63,7 @@ class MadeCalls:
         self._made: dict[str, _Entry] = {}
         self._prune_at = PRUNE_AT
         self.refused: Exception | None = None
-        """Of a plain step that an async workflow called as a function: it has not run, also if the code catches that."""
+        """Of a plain step that an async workflow called as a function: it has not run, even if the code catches it."""
         self.dropped: list[tuple[str, str]] = []
         """Coroutines of the code's own that nobody can await any more, and where they went (unawaited.py)."""
 
