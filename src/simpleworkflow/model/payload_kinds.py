@@ -1,8 +1,8 @@
 """Subclasses of dict, list, tuple and set: JSON has arrays and objects, so they come back as one of those builtins.
 
-A Counter answers 0 for a key that it does not have, and a dict raises: its reader would notice late. So an
-instance of a subclass may not stand where the builtin is named; nor for a Mapping or a Sequence, which are read as dict
-and list. What is equal to what comes back and behaves like it may: an OrderedDict for a dict, a StrEnum for a str.
+A Counter answers 0 for a key that it does not have, and a dict raises: its reader would notice late. So a subclass is
+refused where the annotation names the builtin, and where it names Mapping or Sequence, which are read as dict and list.
+Allowed is what is equal to what comes back and behaves like it: an OrderedDict for a dict, a StrEnum for a str.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_named_tuple(value: object) -> bool:
 
 
 def derived(value: object, home: type) -> Lost:
-    """It stands where `home` is what will be read."""
+    """The refusal of a value that would be read as `home`."""
     kind = type(value)
     remedy = f"annotate {type_name(kind)}, or {converted(value)}" if is_named_tuple(value) else converted(value)
     return Lost(f"a {type_name(kind)} would come back as {home.__name__}, which the annotation names", remedy=remedy)
