@@ -81,7 +81,7 @@ def watch_the_worker() -> None:
 
 async def work() -> None:
     """Until somebody writes a line; then all marks are printed."""
-    worker = app.make_worker(process_ends=True)
+    worker = app._make_worker(process_ends=True)
     running = asyncio.create_task(worker.run())
     await worker.ready.wait()
     print("ready", flush=True)
@@ -124,7 +124,7 @@ def parts(noted: Iterable[Mark]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     role, url = sys.argv[1:3]
-    app.use(url)
+    app._client.use(url)
     watch_the_driver()
     if role == "worker":
         watch_the_worker()

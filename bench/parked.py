@@ -56,9 +56,9 @@ async def resident(ctx: swf.Context, order: dict[str, Any]) -> None:
 
 
 async def grown(kind: str, url: str, runs: int) -> dict[str, Any]:
-    app.use(url)
-    await app.check()
-    worker = app.make_worker(process_ends=True)
+    app._client.use(url)
+    await app.doctor.check()
+    worker = app._make_worker(process_ends=True)
     running = asyncio.create_task(worker.run())
     connection = await asyncpg.connect(url)
     try:

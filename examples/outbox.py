@@ -12,7 +12,7 @@ import simpleworkflow as swf
 from simpleworkflow.sinks.protocol import CloudEvent, Refusal
 
 app = swf.App()
-app.emit_lifecycle("outbox.*", "succeeded", "failed")
+app.outbox.emit_lifecycle("outbox.*", "succeeded", "failed")
 
 
 @app.workflow("outbox.order.v1")

@@ -31,7 +31,7 @@ if __name__ == "__main__":
         for topic in ("sales", "stock", "staff"):
             print(app.sync.run(draft, topic))
         print(app.sync.run(send, 7))
-    counted = app.sync.prune(older_than="0s", prefix="report.*", dry_run=True)
+    counted = app.sync.retention.prune(older_than="0s", prefix="report.*", dry_run=True)
     print(f"{counted.total} reports would go")
-    done = app.sync.prune(older_than="0s", prefix="report.*")
+    done = app.sync.retention.prune(older_than="0s", prefix="report.*")
     print(f"{done.total} reports are gone, {sum(1 for _ in app.sync.runs())} run is left")

@@ -35,7 +35,7 @@ async def order(ctx: swf.Context, item: str) -> str:
 
 
 async def show() -> None:
-    for line in await app.history(ORDER):
+    for line in await app.handle(ORDER).history():
         print(line.idx, line.type, line.details_json or "")
 
 

@@ -23,12 +23,12 @@ async def report(ctx: swf.Context, about: str) -> str:
 
 async def main() -> None:
     async with app.worker():
-        for schedule in await app.schedules():
+        for schedule in await app.schedules.all():
             print(f"{schedule.name}: {schedule.rhythm} ({schedule.tz})")
-        handle = app.handle(await app.run_schedule_now("every-two-seconds"), report)
+        handle = app.handle(await app.schedules.run_now("every-two-seconds"), report)
         print("asked for:", (await handle.result("30s")).rpartition(" before")[0])
         await asyncio.sleep(3)
-        last = (await app.get_schedule("every-two-seconds")).last_run_id
+        last = (await app.schedules.get("every-two-seconds")).last_run_id
         assert last is not None
         print("by the clock:", (await app.handle(last, report).result("30s")).rpartition(" before")[0])
     await app.close()

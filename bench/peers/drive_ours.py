@@ -50,7 +50,7 @@ class Door:
 
 @asynccontextmanager
 async def door(url: str) -> AsyncIterator[Door]:
-    app.use(url)
+    app._client.use(url)
     try:
         yield Door()
     finally:
@@ -58,18 +58,18 @@ async def door(url: str) -> AsyncIterator[Door]:
 
 
 def prepare(url: str) -> None:
-    app.use(url)
+    app._client.use(url)
     app.sync.migrate()
     app.sync.close()
 
 
 def drain(url: str, jobs: int) -> dict[str, Any]:
-    app.use(url)
+    app._client.use(url)
     return asyncio.run(work(jobs))
 
 
 def steps(url: str, jobs: int) -> dict[str, Any]:
-    app.use(url)
+    app._client.use(url)
     return asyncio.run(work(jobs, first=ten_steps))
 
 
@@ -77,11 +77,11 @@ async def work(jobs: int, first: swf.Workflow[Any, Any] | None = None) -> dict[s
     global clock
     if first is not None:
         await app.trigger_many(first, payloads(jobs))
-    await app.check()
+    await app.doctor.check()
     clock = make_clock(jobs)
     poll_every = os.environ.get("BENCH_POLL_EVERY")
     choices: Any = {"poll_every": float(poll_every)} if poll_every else {}
-    worker = app.make_worker(process_ends=True, **choices)
+    worker = app._make_worker(process_ends=True, **choices)
     running = asyncio.create_task(worker.run())
     try:
         return await clock.wait_async(succeeded)
@@ -92,7 +92,7 @@ async def work(jobs: int, first: swf.Workflow[Any, Any] | None = None) -> dict[s
 
 
 async def succeeded() -> int:
-    return sum(count.runs for count in await app.counts() if count.status == "succeeded")
+    return sum(count.runs for count in await app.activity.counts() if count.status == "succeeded")
 
 
 if __name__ == "__main__":

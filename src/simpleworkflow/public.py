@@ -9,10 +9,10 @@ simple-workflow's names are here because its programs import them from `simplewo
 
 from . import testing
 from .app import App
-from .client.findings import Finding
+from .client.doctor.findings import Finding
+from .client.generated.sync import SyncRunHandle
 from .client.handle import RunHandle
-from .client.schedules import Backfill
-from .client.sync import SyncRunHandle
+from .client.namespaces.schedules import Backfill
 from .compat.intents import Client, Intent, IntentPoller, WorkflowExecutor, WorkflowRun
 from .config import Settings
 from .model.errors import (

@@ -40,7 +40,7 @@ def test_the_driver_drains_steps_and_triggers(database: str, tmp_path: Path, pos
     bulk = json.loads(drive("trigger-bulk", url, "200").splitlines()[-1])
     assert bulk["jobs"] == 200
     app = swf.App(url)
-    counts = {(count.type, str(count.status)): count.runs for count in app.sync.counts()}
+    counts = {(count.type, str(count.status)): count.runs for count in app.sync.activity.counts()}
     app.sync.close()
     assert counts["bench.noop.v1", "pending"] >= 200  # and those of its warming up
 
@@ -50,9 +50,9 @@ async def test_the_bare_loop_finishes_runs_with_our_own_statements(postgres_url:
     story = await bare.drain(postgres_url, 250)
     assert story["jobs"] == 250
     app = swf.App(postgres_url)
-    assert {(str(count.status), count.runs) for count in await app.counts()} == {("succeeded", 250)}
+    assert {(str(count.status), count.runs) for count in await app.activity.counts()} == {("succeeded", 250)}
     run = await anext(app.runs())
-    assert [event.type for event in await app.events(run.id)] == ["created", "leased", "started", "succeeded"]
+    assert [event.type for event in await app.handle(run.id).events()] == ["created", "leased", "started", "succeeded"]
     await app.close()
 
 

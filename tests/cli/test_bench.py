@@ -97,8 +97,8 @@ def test_every_measure_has_a_figure_and_the_operators_runs_are_left_alone(
     if backend == "postgres":
         assert figures["wal"]["value"] > 100
     assert leftovers() == []
-    assert [(one.type, one.runs) for one in app.sync.counts()] == [("billing.charge.v1", 1)]
-    assert app.sync.workers() == []
+    assert [(one.type, one.runs) for one in app.sync.activity.counts()] == [("billing.charge.v1", 1)]
+    assert app.sync.workers.alive() == []
 
 
 def test_the_figures_are_told_with_the_durability_they_were_bought_with(url: str, backend: str) -> None:
@@ -123,7 +123,9 @@ def test_what_is_kept_is_named_and_can_be_looked_at(url: str, backend: str, left
     assert place["kept"] is True
     assert [Path(place["name"]).name] == leftovers()
     app = swf.App(url, schema=place["name"]) if backend == "postgres" else swf.App(place["name"])
-    assert {one.type: one.runs for one in app.sync.counts() if one.status == "succeeded"}["bench.noop.v1"] == 60
+    assert {one.type: one.runs for one in app.sync.activity.counts() if one.status == "succeeded"}[
+        "bench.noop.v1"
+    ] == 60
     app.sync.close()
 
 
@@ -172,8 +174,8 @@ def test_the_place_is_removed_and_the_tables_beside_it_are_not(postgres_url: str
     app = swf.App(postgres_url)
     app.sync.trigger("t.mine.v1")
     with bench_place.place_at(postgres_url, keep=False) as place:
-        assert place.app.sync.counts() == []
-    assert [one.type for one in app.sync.counts()] == ["t.mine.v1"]
+        assert place.app.sync.activity.counts() == []
+    assert [one.type for one in app.sync.activity.counts()] == ["t.mine.v1"]
     app.sync.close()
     with psycopg.connect(postgres_url) as connection:
         assert not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname LIKE 'simpleworkflow%'").fetchall()

@@ -112,7 +112,7 @@ class Process:
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -134,7 +134,7 @@ def test_a_worker_executes_runs_and_stops_when_told_to(
         worker.close()
     assert "Traceback" not in worker.log
     assert "worker ops@" in worker.log
-    assert app.sync.workers() == []
+    assert app.sync.workers.alive() == []
 
 
 def test_a_worker_serves_only_its_prefixes_from_the_database_it_is_told(app: swf.App, url: str, folder: Path) -> None:

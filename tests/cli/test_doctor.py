@@ -14,7 +14,7 @@ import pytest
 from support.ledger import Raw
 
 import simpleworkflow as swf
-from simpleworkflow.client.doctor_file import judge_version
+from simpleworkflow.client.doctor.file import judge_version
 from simpleworkflow.store.drivers.sqlite import sqlite3
 
 COMMAND = [sys.executable, "-m", "simpleworkflow", "doctor"]

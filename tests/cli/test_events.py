@@ -16,7 +16,7 @@ from support.terminal import Terminal, assert_golden, command
 import simpleworkflow as swf
 from simpleworkflow.cli import events as module
 from simpleworkflow.cli.events import Feed
-from simpleworkflow.model.records import FeedLine, FeedPage
+from simpleworkflow.model.records import EventLine, EventPage
 from simpleworkflow.model.states import EventType
 
 LONG_AGO = "2020-01-01T00:00Z"
@@ -25,7 +25,7 @@ LONG_AGO = "2020-01-01T00:00Z"
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -68,14 +68,15 @@ class LateCommits:
     """A trail in which an event becomes visible after others with greater ids."""
 
     def __init__(self) -> None:
+        self.activity = self
         self.visible: list[int] = []
         self.asked: list[int] = []
 
-    async def feed(self, instant: datetime, *, after: int, limit: int, **_: Any) -> FeedPage:
+    async def events(self, instant: datetime, *, after: int, limit: int, **_: Any) -> EventPage:
         self.asked.append(after)
         found = sorted(n for n in self.visible if n > after)[:limit]
-        lines = [FeedLine(n, story.ORDER, EventType.CREATED, None, None, instant, "a.v1") for n in found]
-        return FeedPage(lines, found[-1] if found else after, len(found) < limit)
+        lines = [EventLine(n, story.ORDER, EventType.CREATED, None, None, instant, "a.v1") for n in found]
+        return EventPage(lines, found[-1] if found else after, len(found) < limit)
 
 
 async def test_an_event_that_commits_late_is_told_once_and_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_the_first_example_goes_on_with_the_same_word_after_a_kill(
         victim.kill()
         victim.wait()
     (run,) = app.sync.runs(type="demo.greet.v1")
-    (word,) = [line.details["result"] for line in app.sync.history(run.id) if line.type == "ActivityCompleted"]
+    (word,) = [line.details["result"] for line in app.sync.handle(run.id).history() if line.type == "ActivityCompleted"]
     for _ in range(2):  # it goes on; and once it has finished, its key finds its result
         again = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert (again.returncode, again.stderr) == (0, "")

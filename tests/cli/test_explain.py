@@ -24,7 +24,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 

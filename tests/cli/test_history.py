@@ -18,7 +18,7 @@ from simpleworkflow.cli.timeline import Bar, Stretch, draw
 @pytest.fixture
 def told(url: str) -> Iterator[Raw]:
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     raw = Raw(url)
     story.tell(raw)

@@ -137,13 +137,13 @@ def start(folder: Path) -> Iterator[Start]:
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
 
 def has_ended(app: swf.App, *but_for: str) -> bool:
-    return all(count.status.is_terminal for count in app.sync.counts() if count.type not in but_for)
+    return all(count.status.is_terminal for count in app.sync.activity.counts() if count.type not in but_for)
 
 
 def work_through(app: swf.App) -> None:
@@ -157,7 +157,9 @@ def work_through(app: swf.App) -> None:
         trigger(name)
     trigger("shop.double.v1", 1, delay="1h")
     until(lambda: has_ended(app, "shop.double.v1"), "all but the future one have ended")
-    until(lambda: sum(c.runs for c in app.sync.counts() if c.status.is_terminal) == 11, "the doubles have ended")
+    until(
+        lambda: sum(c.runs for c in app.sync.activity.counts() if c.status.is_terminal) == 11, "the doubles have ended"
+    )
 
 
 def hide_runs(raw: Raw) -> None:

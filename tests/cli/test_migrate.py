@@ -37,7 +37,7 @@ def bare_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> It
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 

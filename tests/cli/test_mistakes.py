@@ -28,7 +28,7 @@ BROKEN = {
 def file(tmp_path: Path) -> str:
     """A SQLite file of ours: these mistakes are the same on every database."""
     app = swf.App(str(tmp_path / "test.db"))
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     return str(tmp_path / "test.db")
 
@@ -246,7 +246,7 @@ def test_a_list_of_runs_fits_a_narrow_terminal(file: str, width: int) -> None:
 
 def test_a_run_that_was_cancelled_is_told_so_in_english(url: str) -> None:
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     run = app.sync.trigger("a.v1").id
     app.sync.cancel(run)
     for refused in (lambda: app.sync.hold(run), lambda: app.sync.resume(run), lambda: app.sync.signal(run, "go")):

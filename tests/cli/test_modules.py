@@ -103,7 +103,7 @@ def test_the_commands_of_the_page_serve_what_it_says(shop: Path, start: Start, w
 
 def test_every_module_of_the_page_can_be_loaded_with_the_others(shop: Path) -> None:
     modules = [name.removesuffix(".py").replace("/", ".") for name, _ in FILE.findall(PAGE.read_text())]
-    check = f"import {', '.join(modules)}; print(sorted(w.name for w in shop.core.app._registry.served()))"
+    check = f"import {', '.join(modules)}; print(sorted(w.name for w in shop.core.app._client.registry.served()))"
     done = subprocess.run([sys.executable, "-c", check], cwd=shop, capture_output=True, text=True, timeout=60)
     assert done.stdout == "['orders.fulfil.v1', 'returns.accept.v1', 'shipping.ship.v1']\n", done.stderr
 

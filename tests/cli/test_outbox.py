@@ -30,7 +30,7 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 def box(url: str) -> Iterator[Raw]:
     """A migrated database."""
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     raw = Raw(url)
     yield raw
@@ -193,7 +193,7 @@ def test_a_dispatcher_stops_when_told_to_and_gives_its_lanes_back(box: Raw, url:
 def test_mistakes_are_told_in_a_sentence(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:
     url = str(tmp_path / "a.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     done = outbox(*arguments, url=url, code=code)
     assert says in done.stderr

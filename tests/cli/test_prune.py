@@ -30,7 +30,7 @@ def call(*arguments: str, url: str, stdin: str = "") -> Result:
 def old(url: str) -> Iterator[Raw]:
     """Two that succeeded and one that failed long ago, one that ended lately, one that is open."""
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     raw = Raw(url)
     for status in ("succeeded", "succeeded", "failed"):

@@ -24,7 +24,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -262,12 +262,12 @@ def test_many_runs_show_a_bar_on_a_terminal_and_none_in_a_pipe(app: swf.App, url
 def test_a_signal_is_sent_with_its_payload(app: swf.App, url: str) -> None:
     run = app.sync.trigger("test.a.v1").id
     done = command("runs", "signal", run, "go", '{"by": "ann"}', url=url)
-    (signal,) = app.sync.signals(run)
+    (signal,) = app.sync.handle(run).signals()
     assert (signal.name, signal.payload) == ("go", {"by": "ann"})
     assert done.stdout == f"{signal.id}\n"
     piped = command("runs", "signal", run, "go", "-", "--json", url=url, stdin="[1]")
     assert json.loads(piped.stdout)["run_id"] == str(run)
-    assert app.sync.signals(run)[-1].payload == [1]
+    assert app.sync.handle(run).signals()[-1].payload == [1]
     wrong = command("runs", "signal", run, "go", "hello", url=url)
     assert wrong.returncode == 2
     assert "text needs its own quotes" in wrong.stderr

@@ -26,7 +26,7 @@ from simpleworkflow.cli.main import main
 @pytest.fixture
 def ready(url: str) -> str:
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     return url
 

@@ -24,7 +24,7 @@ from simpleworkflow.store.url import parse_url
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -105,12 +105,12 @@ async def test_counting_takes_a_twentieth_of_the_time_at_most(
 
 async def test_a_pulse_counts_only_what_came_since_the_one_before(app: swf.App) -> None:
     await app.trigger("test.a.v1")
-    start = await app.pulse()
+    start = await app.activity.pulse()
     assert (start.events, start.late_type) == ({}, "test.a.v1")
     await app.trigger_many("test.a.v1", [1, 2, 3])
-    pulse = await app.pulse(start.last_event)
+    pulse = await app.activity.pulse(start.last_event)
     assert pulse.events == {EventType.CREATED: 3}
-    assert (await app.pulse(pulse.last_event)).events == {}
+    assert (await app.activity.pulse(pulse.last_event)).events == {}
 
 
 # completion.

@@ -16,7 +16,7 @@ import simpleworkflow as swf
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 

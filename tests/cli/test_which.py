@@ -88,7 +88,7 @@ def test_every_command_that_takes_a_run_takes_a_key(app: swf.App, url: str) -> N
     assert run("runs", "hold", "order-4711", "--key", url=url).stdout == f"{FIRST} pending held\n"
     assert run("runs", "resume", "order-4711", url=url).stdout == f"{FIRST} pending\n"
     assert run("runs", "signal", "order-4711", "approved", '"yes"', url=url).exit_code == 0
-    assert [one.payload for one in app.sync.signals(FIRST)] == ["yes"]
+    assert [one.payload for one in app.sync.handle(FIRST).signals()] == ["yes"]
     assert run("outbox", "list", "order-4711", url=url).exit_code == 0
     assert run("runs", "cancel", "order-4711", url=url).stdout == f"{FIRST} cancelled\n"
     assert run("runs", "watch", "--key", "order-4711", url=url).exit_code == 1
@@ -121,7 +121,7 @@ def test_the_page_of_a_run_says_which_signals_its_children_wait_for(app: swf.App
 
     handle = app.sync.trigger(order)
     with app.sync.worker():
-        until(lambda: [one.status for one in app.sync.children(handle.id)] == [swf.Status.PAUSED], "it waits")
+        until(lambda: [one.status for one in app.sync.handle(handle.id).children()] == [swf.Status.PAUSED], "it waits")
     _, _, children = run("runs", "show", str(handle.id), url=url).stdout.partition("children (1)")
     assert "  waits for signal approved until 20" in children
     assert "due" not in children

@@ -110,7 +110,7 @@ def test_a_length_that_cannot_be_read_names_what_a_shell_can_write() -> None:
 @pytest.mark.parametrize(("count", "words"), [(1, "1 run deleted, "), (2, "2 runs deleted, ")])
 def test_prune_counts_one_run_as_one(url: str, count: int, words: str) -> None:
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     raw = Raw(url)
     for n in range(count):
@@ -133,7 +133,7 @@ def test_the_age_of_the_oldest_event_stands_with_the_events_that_it_is_one_of(
 def test_the_slots_of_a_schedule_are_shown_on_the_clocks_of_its_zone(url: str) -> None:
     app = swf.App(url)
     for name, tz in (("berlin", "Europe/Berlin"), ("utc", "UTC")):
-        app.sync.put_schedule(name, "a.b.v1", "30 9 * * *", tz=tz)
+        app.sync.schedules.put(name, "a.b.v1", "30 9 * * *", tz=tz)
     app.sync.close()
     head, berlin, utc = typed("schedule", "list", url=url).stdout.splitlines()
     assert re.search(r" 20\d\d-\d\d-\d\d 09:30:00\+0[12]:00 ", berlin)

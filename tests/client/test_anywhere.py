@@ -99,7 +99,7 @@ def test_children_of_a_prefork_server_each_run_a_worker(url: str) -> None:
         async def pid(ctx: swf.Context) -> int:
             return os.getpid()
 
-        app.sync.check()
+        app.sync.doctor.check()
         children = []
         for _ in range(2):
             child = os.fork()
@@ -109,7 +109,7 @@ def test_children_of_a_prefork_server_each_run_a_worker(url: str) -> None:
                 os._exit(0)
             children.append(child)
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        print(codes, sum(c.runs for c in app.sync.counts()))
+        print(codes, sum(c.runs for c in app.sync.activity.counts()))
         """,
         url,
     )
@@ -178,8 +178,8 @@ def test_closing_ends_the_apps_threads(app: swf.App, url: str) -> None:
 
 async def test_a_call_that_comes_as_the_app_closes_is_refused_and_not_lost(app: swf.App) -> None:
     """Whoever took hold of the engine before the close and enters after it."""
-    await app.check()
-    engine = app._engine
+    await app.doctor.check()
+    engine = app._client.engine
     await app.close()
 
     async def work() -> int:
@@ -189,23 +189,23 @@ async def test_a_call_that_comes_as_the_app_closes_is_refused_and_not_lost(app: 
         engine.block(work())
     with pytest.raises(swf.StoreUnavailable, match="closed meanwhile"):
         await engine.call(work)
-    assert app._engine is not engine
+    assert app._client.engine is not engine
 
 
 def test_a_call_under_way_as_the_app_closes_does_not_open_it_again(app: swf.App) -> None:
     """As after Ctrl-C: the call is given up, the App is closed, and what is left of the call must not make another
     engine that nobody closes."""
-    app.sync.check()
-    engine = app._engine
+    app.sync.doctor.check()
+    engine = app._client.engine
     inside, closing = threading.Event(), threading.Event()
 
     async def call() -> object:
         inside.set()
         while not closing.is_set():
             await asyncio.sleep(0)
-        return app._engine
+        return app._client.engine
 
-    caller = threading.Thread(target=lambda: told.append(_error_of(lambda: app._engine.block(call()))))
+    caller = threading.Thread(target=lambda: told.append(_error_of(lambda: app._client.engine.block(call()))))
     told: list[BaseException | None] = []
     caller.start()
     assert inside.wait(20)
@@ -218,7 +218,7 @@ def test_a_call_under_way_as_the_app_closes_does_not_open_it_again(app: swf.App)
         thread.join(20)
     assert isinstance(told[0], swf.StoreUnavailable)
     assert "closed meanwhile" in str(told[0])
-    assert app._running is engine, "another one was opened"
+    assert app._client._running is engine, "another one was opened"
 
 
 def _error_of(call: Callable[[], object]) -> BaseException | None:
@@ -255,13 +255,13 @@ def test_closing_while_others_call_hangs_nobody(app: swf.App) -> None:
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
-    assert outcomes.count("done") == sum(c.runs for c in app.sync.counts())
+    assert outcomes.count("done") == sum(c.runs for c in app.sync.activity.counts())
 
 
 def test_an_app_can_be_pointed_elsewhere_only_before_its_first_call(app: swf.App, tmp_path: Path) -> None:
     other = swf.App("postgresql://nobody@192.0.2.1/nowhere")
-    other.use(str(tmp_path / "other.db"))
+    other._client.use(str(tmp_path / "other.db"))
     assert other.sync.trigger("a.b.v1").is_new
     with pytest.raises(swf.InvalidInput, match="already open"):
-        other.use("third.db")
+        other._client.use("third.db")
     other.sync.close()

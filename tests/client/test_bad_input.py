@@ -48,7 +48,7 @@ def test_an_unknown_url_is_refused_before_anything_is_opened(url: str, sentence:
     with pytest.raises(swf.InvalidURL, match=sentence):
         swf.App(url)
     with pytest.raises(swf.InvalidURL, match=sentence):
-        swf.App(":memory:").use(url)
+        swf.App(":memory:")._client.use(url)
 
 
 async def test_an_unreachable_database_is_named_in_time(closed_port: int) -> None:
@@ -56,10 +56,10 @@ async def test_an_unreachable_database_is_named_in_time(closed_port: int) -> Non
     for call in (
         lambda: app.trigger("a.b.v1", 1),
         lambda: app.get(UUID(int=1)),
-        app.check,
+        app.doctor.check,
         app.migrate,
-        app.migration_status,
-        app.counts,
+        app.migrations.status,
+        app.activity.counts,
     ):
         started = time.monotonic()
         with pytest.raises(swf.StoreUnavailable, match=rf"postgresql://u:\*\*\*@127\.0\.0\.1:{closed_port}/db"):
@@ -94,7 +94,7 @@ async def test_a_file_that_is_no_database_is_named(tmp_path: Any) -> None:
 
 async def test_a_missing_migration_names_the_command(postgres: Server) -> None:
     app = swf.App(postgres.url("postgres"))
-    for call in (lambda: app.trigger("a.b.v1"), lambda: app.get(UUID(int=1)), app.check, app.counts):
+    for call in (lambda: app.trigger("a.b.v1"), lambda: app.get(UUID(int=1)), app.doctor.check, app.activity.counts):
         with pytest.raises(swf.MissingMigration, match=r"run: simpleworkflow migrate up --url postgresql://"):
             await call()
     await app.close()
@@ -103,11 +103,11 @@ async def test_a_missing_migration_names_the_command(postgres: Server) -> None:
 async def test_a_schema_of_another_name_is_another_ledger(postgres_url: str) -> None:
     app, other = swf.App(postgres_url), swf.App(postgres_url, schema="second")
     with pytest.raises(swf.MissingMigration):
-        await other.check()
+        await other.doctor.check()
     await other.migrate()
     await other.trigger("a.b.v1", 1)
-    assert await app.counts() == []
-    assert len(await other.counts()) == 1
+    assert await app.activity.counts() == []
+    assert len(await other.activity.counts()) == 1
     await app.close()
     await other.close()
 
@@ -274,7 +274,7 @@ def test_a_declaration_is_replaced_by_the_code_and_not_the_other_way_round(idle:
         declared("x")
     workflow = idle.workflow("a.b.v1")(plain)
     idle.declare("a.b.v1", input=str)
-    assert idle._registry.find("a.b.v1") is workflow
+    assert idle._client.registry.find("a.b.v1") is workflow
 
 
 def test_a_declaration_can_be_handed_to_another_process_after_it_was_used(idle: swf.App) -> None:

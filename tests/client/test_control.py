@@ -14,7 +14,7 @@ from support.ledger import check_path
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.client import looking
+from simpleworkflow.client import reading
 
 
 class Stage:
@@ -284,7 +284,7 @@ async def test_runs_are_listed_newest_first_and_filters_combine(app: swf.App) ->
 
 
 async def test_paging_shows_every_run_once(app: swf.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "PAGE", 7)
+    monkeypatch.setattr(reading, "PAGE", 7)
     handles = await app.trigger_many("a.b.v1", range(50))
     found = [run.id async for run in app.runs()]
     assert len(found) == 50
@@ -320,13 +320,13 @@ async def test_a_runs_events_are_a_path_through_the_states(app: swf.App, monkeyp
     assert [event.type for event in events] == ["created", "leased", "started", "succeeded"]
     assert [event.epoch for event in events] == [None, 1, 1, 1]
     assert all(event.run_id == handle.id for event in events)
-    monkeypatch.setattr(looking, "EVENT_PAGE", 1)
+    monkeypatch.setattr(reading, "PAGE", 1)
     assert await handle.events() == events
-    everyone = await app.events_since(began)
+    everyone = (await app.activity.events(began)).lines
     assert [event.id for event in everyone if event.run_id == handle.id] == [event.id for event in events]
-    assert await app.events_since(began, after=everyone[-1].id) == []
+    assert (await app.activity.events(began, after=everyone[-1].id)).lines == []
     with pytest.raises(swf.InvalidFilter, match="no time zone"):
-        await app.events_since(datetime(2030, 1, 1))
+        await app.activity.events(datetime(2030, 1, 1))
 
 
 async def test_counts_say_how_many_runs_there_are_of_each_type_and_status(app: swf.App) -> None:
@@ -334,7 +334,7 @@ async def test_counts_say_how_many_runs_there_are_of_each_type_and_status(app: s
     await (await app.trigger("a.b.v1", 9)).cancel()
     await app.trigger("a.c.v1", 1)
     await (await app.trigger("a.c.v1", 2)).delete()
-    assert {(c.type, str(c.status)): c.runs for c in await app.counts()} == {
+    assert {(c.type, str(c.status)): c.runs for c in await app.activity.counts()} == {
         ("a.b.v1", "pending"): 3,
         ("a.b.v1", "cancelled"): 1,
         ("a.c.v1", "pending"): 1,
@@ -345,11 +345,11 @@ async def test_live_workers_are_listed_and_leave_when_they_stop(app: swf.App) ->
     Stage(app)
 
     async def names() -> list[str]:
-        return [worker.name for worker in await app.workers()]
+        return [worker.name for worker in await app.workers.alive()]
 
     async with app.worker(name="crew-1"):
         assert await eventually(names, "the worker is announced") == ["crew-1"]
-        (worker,) = await app.workers()
+        (worker,) = await app.workers.alive()
         assert worker.serves("stage.long.v1")
         assert not worker.serves("stage.other.v1")
     assert await names() == []

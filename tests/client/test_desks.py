@@ -43,7 +43,7 @@ async def settle(app: swf.App) -> None:
 
 
 def desks_of(app: swf.App) -> dict[asyncio.AbstractEventLoop, Any]:
-    return app._engine._desks._desks
+    return app._client.engine._desks._desks
 
 
 def connections(url: str) -> int:
@@ -74,7 +74,7 @@ async def test_a_loop_that_triggers_often_crosses_into_no_other_thread(
     again = await app.trigger("t.desk.v1", 1, idempotency_key="one")
     assert len({handle.id for handle in handles}) == 100
     assert (keyed.is_new, again.is_new, again.id) == (True, False, keyed.id)
-    assert sum(count.runs for count in await app.counts()) == ENOUGH + 101
+    assert sum(count.runs for count in await app.activity.counts()) == ENOUGH + 101
 
 
 async def test_triggers_of_a_desk_wake_idle_workers(app: swf.App) -> None:
@@ -82,7 +82,7 @@ async def test_triggers_of_a_desk_wake_idle_workers(app: swf.App) -> None:
     async def double(ctx: swf.Context, n: int) -> int:
         return 2 * n
 
-    app.settings = swf.Settings(poll_every=60)
+    app._client.settings = swf.Settings(poll_every=60)
     async with app.worker():
         for n in range(ENOUGH + 20):
             assert await app.run(double, n, timeout=20) == 2 * n
@@ -93,7 +93,7 @@ def test_loops_that_come_and_go_get_no_desk(plain_app: swf.App, postgres_url: st
     for n in range(WORTH_IT + 5):
         asyncio.run(_one(plain_app, n))
     assert desks_of(plain_app) == {}
-    assert len(plain_app._engine._desks._calls) <= 1, "loops that are gone are forgotten"
+    assert len(plain_app._client.engine._desks._calls) <= 1, "loops that are gone are forgotten"
 
 
 async def _one(app: swf.App, n: int) -> None:
@@ -107,7 +107,7 @@ def test_the_end_of_a_loop_closes_its_connections(plain_app: swf.App, postgres_u
         assert connections(postgres_url) > len(engines_own)
 
     plain_app.sync.trigger("t.desk.v1", 0)
-    engines_own: list[Any] = plain_app._engine.ledger._driver._idle  # type: ignore[attr-defined]
+    engines_own: list[Any] = plain_app._client.engine.ledger._driver._idle  # type: ignore[attr-defined]
     for _ in range(3):
         asyncio.run(work())
         assert desks_of(plain_app) == {}
@@ -122,7 +122,7 @@ def test_a_loop_that_is_closed_without_ceremony_is_forgotten(plain_app: swf.App)
         loop.close()
     asyncio.run(settle(plain_app))
     assert desks_of(plain_app) == {}
-    assert sum(count.runs for count in plain_app.sync.counts()) == 3 * ENOUGH
+    assert sum(count.runs for count in plain_app.sync.activity.counts()) == 3 * ENOUGH
 
 
 def test_two_loops_have_two_desks(plain_app: swf.App) -> None:
@@ -140,7 +140,7 @@ def test_two_loops_have_two_desks(plain_app: swf.App) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sum(count.runs for count in plain_app.sync.counts()) == 2 * (ENOUGH + 50)
+    assert sum(count.runs for count in plain_app.sync.activity.counts()) == 2 * (ENOUGH + 50)
 
 
 async def test_closing_tells_whoever_still_waits_at_a_desk(
@@ -163,7 +163,7 @@ async def test_closing_lets_whoever_is_at_a_desk_finish(app: swf.App, postgres_u
     await settle(app)
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
-        waiting, engine = asyncio.create_task(app.trigger("t.desk.v1", 1)), app._engine
+        waiting, engine = asyncio.create_task(app.trigger("t.desk.v1", 1)), app._client.engine
         await held_up(postgres_url)
         closing = asyncio.create_task(app.close())
         await eventually(lambda: engine.is_closed, "the close that has begun")
@@ -315,7 +315,7 @@ async def test_a_child_that_is_forked_at_a_desk_has_connections_of_its_own(app: 
     await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(20)))
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert sum(count.runs for count in await app.counts()) == ENOUGH + 21
+    assert sum(count.runs for count in await app.activity.counts()) == ENOUGH + 21
 
 
 SLOW_COMMIT = """
@@ -339,11 +339,11 @@ async def test_a_trigger_whose_first_try_commits_late_gets_the_run_that_it_made(
             await proxy.refuse()
             await proxy.accept()
             await eventually(lambda: other.execute(waits, ("transactionid",)).fetchone(), "a second try")
-            await eventually(lambda: app._engine._desk._alone, "a trigger that goes on alone")
+            await eventually(lambda: app._client.engine._desk._alone, "a trigger that goes on alone")
             other.execute("SELECT pg_advisory_unlock(77)")
             handle = await trigger
             assert handle.is_new
-            assert sum(count.runs for count in await app.counts()) == 2
+            assert sum(count.runs for count in await app.activity.counts()) == 2
             await app.close()
 
 

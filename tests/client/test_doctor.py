@@ -18,8 +18,9 @@ from support.postgres import Server
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.client import doctor, doctor_file
-from simpleworkflow.client.findings import Finding, Level
+from simpleworkflow.client.doctor import examine as doctor
+from simpleworkflow.client.doctor import file as doctor_file
+from simpleworkflow.client.doctor.findings import Finding, Level
 from simpleworkflow.model.errors import StoreUnavailable
 from simpleworkflow.store.drivers import sqlite as sqlite_driver
 
@@ -48,7 +49,7 @@ async def test_a_healthy_database_with_a_worker_has_no_problem(app: swf.App, bac
 
     async with app.worker(name="ada"):
         assert await app.run(work, timeout=20) == 42
-        found = await app.doctor()
+        found = await app.doctor.examine()
     warned = ["version"] if backend == "sqlite" and doctor_file.judge_version(_sqlite()).level != "ok" else []
     assert [one.check for one in found if one.level in {Level.PROBLEM, Level.WARNING}] == warned
     (workers,) = named(found, "workers")
@@ -65,13 +66,13 @@ def _sqlite() -> str:
 def test_an_examination_changes_nothing(app: swf.App, raw: Raw) -> None:
     app.sync.trigger("nobody.serves.v1")
     before = raw.everything()
-    app.sync.doctor()
+    app.sync.doctor.examine()
     assert raw.everything() == before
 
 
 def test_the_page_shows_the_numbers_of_this_version(app: swf.App, backend: str) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "doctor.md").read_text()
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     assert f"✓ migrations          {named(found, 'migrations')[0].seen}\n" in page
     if backend == "postgres":
         assert f"✓ tables              {named(found, 'tables')[0].seen}\n" in page
@@ -82,7 +83,7 @@ def test_the_page_shows_the_numbers_of_this_version(app: swf.App, backend: str) 
 
 def test_a_missing_file_is_told_and_not_made(tmp_path: Path) -> None:
     app = swf.App(str(tmp_path / "no such.db"))
-    (found,) = app.sync.doctor()
+    (found,) = app.sync.doctor.examine()
     app.sync.close()
     assert (found.check, found.level) == ("database", Level.PROBLEM)
     assert "there is no file" in found.seen
@@ -93,7 +94,7 @@ def test_a_missing_file_is_told_and_not_made(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "poem.db").write_text("a rose is a rose is a rose " * 100)
     app = swf.App(str(tmp_path / "poem.db"))
-    (found,) = app.sync.doctor()
+    (found,) = app.sync.doctor.examine()
     app.sync.close()
     assert found.level is Level.PROBLEM
     assert "file is not a database" in found.seen
@@ -138,7 +139,7 @@ async def test_a_missing_driver_is_a_finding_as_well(monkeypatch: pytest.MonkeyP
     from simpleworkflow.store.drivers import postgres
 
     monkeypatch.setattr(postgres, "asyncpg", None)
-    (found,) = await swf.App("postgresql://u@h/d").doctor()
+    (found,) = await swf.App("postgresql://u@h/d").doctor.examine()
     assert found.level is Level.PROBLEM
     assert found.fix == "pip install '/path/to/simpleworkflow[postgres]'"
 
@@ -157,9 +158,9 @@ def test_a_database_that_takes_no_writes_is_a_problem(sound_url: str, raw_sound:
 
 
 def test_a_missing_migration_is_told_with_its_command_and_is_not_applied(app: swf.App, raw: Raw, well: str) -> None:
-    (newest,) = app.sync.migrate_down(1)
+    (newest,) = app.sync.migrations.down(1)
     for _ in range(2):
-        found = app.sync.doctor()
+        found = app.sync.doctor.examine()
         (told,) = named(found, "migrations")
         assert told.level is (Level.WARNING if raw.is_sqlite else Level.PROBLEM)
         assert re.search(rf"1 of \d+ are not applied \({newest}\)", told.seen)
@@ -197,7 +198,7 @@ def test_due_runs_that_no_live_worker_serves_are_a_problem_that_names_who_lives(
     announce(raw, "ada")
     app.sync.trigger_many("orders.ship.v1", [1, 2, 3])
     app.sync.trigger("served.well.v1")
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     (told,) = named(found, "unserved-types")
     assert sick(found) == ["unserved-types"]
     assert told.subject == "orders.ship.v1"
@@ -217,7 +218,7 @@ def test_many_due_runs_are_counted_no_further_than_needed(
 def test_many_types_without_a_worker_share_one_last_finding(app: swf.App, raw: Raw) -> None:
     for number in range(30):
         app.sync.trigger(f"orders.t{number:02}.v1")
-    found = named(app.sync.doctor(), "unserved-types")
+    found = named(app.sync.doctor.examine(), "unserved-types")
     assert [one.subject for one in found] == [f"orders.t{number:02}.v1" for number in range(10)] + [None]
     assert found[-1].level is Level.PROBLEM
     assert found[-1].seen.startswith("the same for orders.t10.v1, ")
@@ -226,7 +227,7 @@ def test_many_types_without_a_worker_share_one_last_finding(app: swf.App, raw: R
 
 def test_due_runs_of_a_disabled_type_are_a_note(app: swf.App, raw: Raw) -> None:
     app.sync.trigger("orders.ship.v1")
-    app.sync.enable("orders.ship.v1", False)
+    app.sync.definitions.disable("orders.ship.v1")
     told = only(app, "unserved-types")
     assert told.level is Level.NOTE
     assert "orders.ship.v1 is disabled: 1 run due" in told.seen
@@ -262,7 +263,7 @@ async def test_leases_and_deadlines_that_no_sweep_has_seen_are_told(
     await lease_one(raw, app)
     if is_somebody_there:
         announce(raw, "ada")
-    found = await app.doctor()
+    found = await app.doctor.examine()
     (lease,), (deadline,) = named(found, "expired-leases"), named(found, "deadlines")
     assert (lease.level, deadline.level) == (level, level)
     assert "1 lease of bob ran out, the oldest 1m 4" in lease.seen
@@ -343,7 +344,7 @@ def test_a_check_that_fails_is_a_note_and_the_others_are_made(app: swf.App, monk
         raise RuntimeError("oh no, postgresql://me:s3cret@host/db")
 
     monkeypatch.setitem(doctor.TABLES, "held-runs", broken)
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     (told,) = named(found, "held-runs")
     assert told.level is Level.NOTE
     assert told.seen == "could not be checked: RuntimeError: oh no, postgresql://me:***@host/db"
@@ -357,7 +358,7 @@ def test_a_database_that_goes_away_meanwhile_ends_the_examination(
         raise StoreUnavailable("the wire was cut")
 
     monkeypatch.setitem(doctor.TABLES, "held-runs", gone)
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     assert (found[-1].check, found[-1].level) == ("database", Level.PROBLEM)
     assert "it stopped answering: the wire was cut" in found[-1].seen
 

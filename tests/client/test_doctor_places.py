@@ -19,8 +19,10 @@ from support.proxy import Proxy
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.client import doctor_file, doctor_server, findings
-from simpleworkflow.client.findings import LIMITS, Finding, Level
+from simpleworkflow.client.doctor import file as doctor_file
+from simpleworkflow.client.doctor import findings
+from simpleworkflow.client.doctor import server as doctor_server
+from simpleworkflow.client.doctor.findings import LIMITS, Finding, Level
 from simpleworkflow.clock import SystemClock
 from simpleworkflow.store.drivers import sqlite as sqlite_driver
 from simpleworkflow.store.operations.health import ServerFacts
@@ -63,7 +65,7 @@ def test_a_sqlite_connection_that_does_not_wait_for_the_disk_is_a_problem(
 
     monkeypatch.setattr(sqlite_driver, "_connect", careless)
     app = swf.App(str(tmp_path / "careless.db"))
-    app.sync.check()
+    app.sync.doctor.check()
     told = only(app, "durability")
     app.sync.close()
     assert told.level is Level.PROBLEM
@@ -271,7 +273,7 @@ async def test_hints_that_do_not_arrive_are_a_warning_and_polling_goes_on(
     limit(monkeypatch, hint=0.5)
     async with Deafness(sound_url) as proxy:
         app = swf.App(proxy.url + "?sslmode=disable")
-        found = await app.doctor()
+        found = await app.doctor.examine()
         await app.close()
     (told,) = named(found, "hints")
     assert told.level is Level.WARNING
@@ -323,7 +325,7 @@ def test_a_file_on_a_network_file_system_is_a_problem(tmp_path: Path, monkeypatc
     mounts.write_text(f"40 22 0:35 / {tmp_path} rw - nfs4 server:/export rw\n")
     monkeypatch.setattr(doctor_file, "MOUNTS", mounts)
     app = swf.App(str(tmp_path / "far.db"))
-    app.sync.check()
+    app.sync.doctor.check()
     told = only(app, "file-system")
     app.sync.close()
     assert told.level is Level.PROBLEM
@@ -335,7 +337,7 @@ def test_little_room_on_the_disk_is_a_warning_and_none_is_a_problem(
 ) -> None:
     free = shutil.disk_usage(tmp_path).free
     app = swf.App(str(tmp_path / "full.db"))
-    app.sync.check()
+    app.sync.doctor.check()
     limit(monkeypatch, space_warning=2 * free, space_problem=0)
     assert only(app, "disk-space").level is Level.WARNING
     limit(monkeypatch, space_warning=2 * free, space_problem=2 * free)
@@ -350,7 +352,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_is_a_warning(
 ) -> None:
     url = str(tmp_path / "log.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     reader = Raw(url)
     reader.sql("BEGIN")
     reader.sql("SELECT count(*) FROM workflow_run")
@@ -369,12 +371,12 @@ def test_a_file_that_somebody_keeps_locked_ends_the_examination_with_that(
 ) -> None:
     url = str(tmp_path / "locked.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     monkeypatch.setattr(sqlite_driver, "_BUSY_WAIT", 0.1)
     limit(monkeypatch, answer=0.3)
     holder = Raw(url)
     holder.sql("BEGIN IMMEDIATE")
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     holder.close()
     app.sync.close()
     assert (found[-1].check, found[-1].level) == ("database", Level.PROBLEM)

@@ -15,8 +15,8 @@ from support.clinic import examined, limit, named, only, said, sick
 from support.ledger import Raw
 
 import simpleworkflow as swf
-from simpleworkflow.client import doctor
-from simpleworkflow.client.findings import Level
+from simpleworkflow.client.doctor import examine as doctor
+from simpleworkflow.client.doctor.findings import Level
 
 ROLE = "small"
 
@@ -41,7 +41,7 @@ def raw(well: str) -> Iterator[Raw]:
 @pytest.mark.parametrize("table", ["workflow_run", "workflow_worker", "outbox_event", "workflow_schedule"])
 def test_a_missing_table_is_a_problem_and_what_needs_it_says_so(app: swf.App, raw: Raw, table: str) -> None:
     raw.sql(f"DROP TABLE workflow.{table}" + ("" if raw.is_sqlite else " CASCADE"))
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     (told,) = named(found, "tables")
     assert told.level is Level.PROBLEM
     assert f"1 table is missing: {table}" in told.seen
@@ -69,7 +69,7 @@ def test_a_missing_index_trigger_or_view_is_a_problem_whose_statement_mends_it(a
     raw.sql("DROP INDEX workflow.workflow_run_ready")
     raw.sql("DROP TRIGGER run_created" + ("" if raw.is_sqlite else " ON workflow.workflow_run"))
     raw.sql("DROP VIEW workflow.workflow_history")
-    found = named(app.sync.doctor(), "tables")
+    found = named(app.sync.doctor.examine(), "tables")
     assert [(one.level, one.subject) for one in found] == [
         (Level.PROBLEM, "workflow_run_ready"),
         (Level.PROBLEM, "run_created"),
@@ -96,7 +96,7 @@ def test_a_book_that_was_lost_is_not_answered_with_a_command_that_would_fail(app
 
 def test_the_book_of_another_program_is_told_as_such(app: swf.App, raw: Raw) -> None:
     raw.sql("ALTER TABLE workflow.schema_migrations RENAME COLUMN checksum TO other")
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     (told,) = named(found, "migrations")
     assert told.level is Level.PROBLEM
     assert "another program keeps" in told.seen
@@ -253,7 +253,7 @@ def test_a_worker_that_missed_its_beat_is_shown_with_when_it_was_last_seen(app: 
 def test_a_worker_whose_leases_ran_out_is_not_called_alive(app: swf.App, raw: Raw) -> None:
     announce(raw, "bob", seen_ago=40)
     lose(raw, app, "bob", expired=60)
-    found = app.sync.doctor()
+    found = app.sync.doctor.examine()
     (told,) = named(found, "workers")
     assert told.level is Level.WARNING
     assert told.seen.startswith("no worker is surely alive: bob on host-1 (last seen 4")
@@ -268,7 +268,7 @@ def test_beside_a_live_worker_the_doubtful_one_is_told_apart(app: swf.App, raw: 
     announce(raw, "ada")
     announce(raw, "bob", seen_ago=40)
     lose(raw, app, "bob", expired=2)
-    (told,) = named(app.sync.doctor(), "workers")
+    (told,) = named(app.sync.doctor.examine(), "workers")
     assert told.level is Level.WARNING
     assert told.seen.startswith("1 worker alive: ada on host-1; not surely: bob on host-1 (last seen 4")
 
@@ -302,7 +302,7 @@ def test_a_log_is_measured_before_it_is_touched_and_is_left_as_it_is(
 ) -> None:
     url = str(tmp_path / "log.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     assert subprocess.run([sys.executable, "-c", KILLED, url], check=False).returncode == 9
     before = os.stat(url + "-wal").st_size
@@ -321,7 +321,7 @@ def test_a_log_is_measured_before_it_is_touched_and_is_left_as_it_is(
 def test_looking_at_a_quiet_file_leaves_no_files_beside_it(tmp_path: Path) -> None:
     url = str(tmp_path / "quiet.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     examined(url)
     assert [one.name for one in tmp_path.iterdir()] == ["quiet.db"]
@@ -330,7 +330,7 @@ def test_looking_at_a_quiet_file_leaves_no_files_beside_it(tmp_path: Path) -> No
 def test_a_log_beside_a_program_that_writes_is_left_alone_too(tmp_path: Path) -> None:
     url = str(tmp_path / "busy.db")
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     app.sync.close()
     other = Raw(url)
     other.sql("PRAGMA wal_autocheckpoint = 0")

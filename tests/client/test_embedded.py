@@ -179,13 +179,13 @@ async def test_a_starlette_application_opens_and_closes_the_app_and_its_worker(a
     assert await request(web, "/") == b"8"
 
     async def names() -> list[str]:
-        return [worker.name for worker in await app.workers()]
+        return [worker.name for worker in await app.workers.alive()]
 
     assert await eventually(names, "the worker is announced") == ["web"]
     assert (await server.say("shutdown"))["type"] == "lifespan.shutdown.complete"
     await server.over()
-    assert app._running is not None
-    assert app._running.is_closed
+    assert app._client._running is not None
+    assert app._client._running.is_closed
     assert await names() == []
 
 

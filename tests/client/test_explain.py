@@ -26,7 +26,7 @@ from simpleworkflow.store.operations import workers
 
 @pytest.fixture
 def raw(app: swf.App, url: str) -> Iterator[Raw]:
-    app.sync.check()
+    app.sync.doctor.check()
     connection = Raw(url)
     yield connection
     connection.close()
@@ -46,7 +46,7 @@ def values(told: Explanation, label: str) -> list[str]:
 
 
 async def announce(app: swf.App, name: str, *spans: tuple[str, str]) -> None:
-    await app.perform(workers.announce(name, name, "here", 1, spans or [("", "\U0010ffff")]))
+    await app._client.run(workers.announce(name, name, "here", 1, spans or [("", "\U0010ffff")]))
 
 
 async def test_a_run_that_waits_for_a_child_is_explained_down_to_the_signal(app: swf.App) -> None:
@@ -66,11 +66,11 @@ async def test_a_run_that_waits_for_a_child_is_explained_down_to_the_signal(app:
         handle = await app.trigger(top)
 
         async def at_the_leaf() -> Explanation:
-            found = await app.explanation(handle.id)
+            found = await handle.explanation()
             return list(found.walk())[-1]
 
         await explained_by(at_the_leaf, Reason.WAITING_FOR_SIGNAL)
-        told = await app.explanation(handle.id)
+        told = await handle.explanation()
     assert [one.reason for one in told.walk()] == [
         Reason.WAITING_FOR_CHILD,
         Reason.WAITING_FOR_CHILD,
@@ -100,7 +100,7 @@ async def test_a_running_run_tells_its_worker_its_attempt_and_its_last_step(app:
     async with app.worker(name="crew", drain=0):
         handle = await app.trigger(steps)
         assert await asyncio.to_thread(here.wait, 20)
-        told = await explained_by(lambda: app.explanation(handle.id), Reason.RUNNING)
+        told = await explained_by(lambda: handle.explanation(), Reason.RUNNING)
         assert " is running on crew@" in told.sentence
         assert ", attempt 1 of 3, after step charge; its lease lasts until " in told.sentence
         assert len(values(told, "heartbeat")) == 1
@@ -119,10 +119,10 @@ async def test_a_run_that_waits_for_two_things_names_both_and_a_signal_gives_the
 
     async with app.worker():
         handle = await app.trigger(both)
-        told = await explained_by(lambda: app.explanation(handle.id), Reason.WAITING_FOR_SIGNAL)
+        told = await explained_by(lambda: handle.explanation(), Reason.WAITING_FOR_SIGNAL)
         (child,) = told.children
-        await explained_by(lambda: app.explanation(child.run_id), Reason.SLEEPING)
-        told = await app.explanation(handle.id)
+        await explained_by(lambda: app.handle(child.run_id).explanation(), Reason.SLEEPING)
+        told = await handle.explanation()
     assert told.reason is Reason.WAITING_FOR_SIGNAL
     assert f"child run {child.run_id} (t.below.v1), which is paused and waits for 20" in told.sentence
     assert "signal 'enough' since 20" in told.sentence
@@ -146,7 +146,7 @@ async def test_a_step_that_will_be_tried_again_tells_its_error(app: swf.App) -> 
 
     async with app.worker():
         handle = await app.trigger(again)
-        told = await explained_by(lambda: app.explanation(handle.id), Reason.WAITING_FOR_RETRY)
+        told = await explained_by(lambda: handle.explanation(), Reason.WAITING_FOR_RETRY)
     assert "waits for the next attempt of step pay at " in told.sentence
     assert "the bank is closed" in told.sentence
 
@@ -154,19 +154,19 @@ async def test_a_step_that_will_be_tried_again_tells_its_error(app: swf.App) -> 
 async def test_no_worker_for_the_type_names_those_alive_and_what_they_serve(app: swf.App) -> None:
     handle = await app.trigger("billing.invoice.v1")
     await announce(app, "media-1", ("media.", "media/"), ("images.resize.v1", "images.resize.v1\x01"))
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.NO_WORKER
     assert "no live worker serves its type (alive: media-1 serves media.*, images.resize.v1)" in told.sentence
-    assert told.sentence.endswith(f" in the database {app._parsed}"), "perhaps the worker uses another one"
+    assert told.sentence.endswith(f" in the database {app._client.address}"), "perhaps the worker uses another one"
 
 
 async def test_strict_priority_is_told_within_a_type_and_across_types(app: swf.App) -> None:
     waiting = await app.trigger("a.late.v1", priority=500)
     await announce(app, "crew")
-    assert (await app.explanation(waiting.id)).reason is Reason.DUE
+    assert (await app.handle(waiting.id).explanation()).reason is Reason.DUE
     for type in ("a.late.v1", "b.other.v1"):
         await app.trigger(type, priority=10)
-    told = await app.explanation(waiting.id)
+    told = await app.handle(waiting.id).explanation()
     assert told.reason is Reason.OUTRANKED
     assert "2 more urgent due runs go first (its priority is 500)" in told.sentence
     assert values(told, "more urgent") == ["1 run of a.late.v1, priority 10, 1 run of b.other.v1, priority 10"]
@@ -180,7 +180,7 @@ async def test_a_queue_is_counted_and_counting_stops_somewhere(app: swf.App, mon
     handles = [await app.trigger("a.b.v1") for _ in range(5)]
     assert "behind 4 due runs of its type" in await app.explain(handles[-1].id)
     assert "behind" not in await app.explain(handles[0].id)
-    for module in ("simpleworkflow.store.operations.explain", "simpleworkflow.client.explain_words"):
+    for module in ("simpleworkflow.store.operations.explain", "simpleworkflow.client.explaining.words"):
         monkeypatch.setattr(f"{module}.MOST_COUNTED", 3)
     assert "behind at least 3 due runs of its type" in await app.explain(handles[-1].id)
 
@@ -189,15 +189,15 @@ async def test_crashes_disabled_types_and_passed_deadlines_are_told(app: swf.App
     handle = await app.trigger("a.b.v1", start_within="1h")
     await announce(app, "crew")
     raw.put(handle.id, crashes=2, last_error="its worker stopped without finishing it: w")
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.SUSPECT
     assert "after 2 crashes, the last with: its worker stopped" in told.sentence
-    await app.enable("a.b.v1", False)
-    assert (await app.explanation(handle.id)).reason is Reason.DISABLED
-    assert len(values(await app.explanation(handle.id), "must start by")) == 1
+    await app.definitions.disable("a.b.v1")
+    assert (await handle.explanation()).reason is Reason.DISABLED
+    assert len(values(await handle.explanation(), "must start by")) == 1
     await app.hold(handle.id)
     raw.age(handle.id, 7200, "start_by")
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.OVERDUE, "held runs time out too"
     assert "should have been started by" in told.sentence
 
@@ -209,12 +209,12 @@ async def test_out_of_attempts_and_deleted_runs_say_so(app: swf.App) -> None:
 
     async with app.worker():
         handle = await app.trigger(fail)
-        await app.wait(handle.id, timeout=20)
-    told = await app.explanation(handle.id)
+        await handle.wait(timeout=20)
+    told = await handle.explanation()
     assert told.reason is Reason.OUT_OF_ATTEMPTS
     assert "out of attempts (1 failed attempt, 1 allowed): ValueError: no such order" in told.sentence
     await app.delete(handle.id, reason="tidying up")
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.OUT_OF_ATTEMPTS
     assert told.sentence.endswith("UTC (tidying up)")
 
@@ -230,7 +230,7 @@ async def test_a_child_whose_row_is_gone_is_told_and_nothing_goes_round_in_circl
             run_id,
             f"@result {child}#0",
         )
-    told = await app.explanation(first.id)
+    told = await app.handle(first.id).explanation()
     assert [one.run_id for one in told.walk()] == [first.id, second.id]
     assert f"child run {gone}, whose row is gone" in told.children[0].sentence
 
@@ -246,7 +246,7 @@ async def test_a_wide_fan_out_is_explained_in_part_and_counted(app: swf.App, raw
             parent.id,
             f"@result {child.id}#0",
         )
-    told = await app.explanation(parent.id)
+    told = await app.handle(parent.id).explanation()
     assert len(told.children) == 20
     assert told.sentence.endswith("and 27 more")
     assert values(told, "waits for")[-1] == "10 more"
@@ -255,7 +255,7 @@ async def test_a_wide_fan_out_is_explained_in_part_and_counted(app: swf.App, raw
 async def test_what_others_wrote_stays_one_printable_line(app: swf.App) -> None:
     handle = await app.trigger("a.b.v1")
     await app.hold(handle.id, reason="first\nsecond \x1b[31mred" + "x" * 9000)
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert "(first\\nsecond \\x1b[31mred" in told.sentence
     assert told.sentence.isprintable()
     assert len(told.sentence) < 3000
@@ -281,34 +281,34 @@ async def test_everything_comes_from_one_snapshot_by_the_databases_clock(
         return (yield from usual(drawn, found))
 
     monkeypatch.setattr(looks, "_look_closer", interrupted)
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.WAITING_FOR_WAKE
     assert not values(told, "waits for")
     monkeypatch.undo()
-    assert (await app.explanation(handle.id)).reason is Reason.CANCELLED
+    assert (await handle.explanation()).reason is Reason.CANCELLED
 
 
 async def test_the_instant_is_the_databases_own(app: swf.App, raw: Raw) -> None:
     handle = await app.trigger("a.b.v1")
     run = await app.get(handle.id)
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert timedelta(0) <= told.at - run.created_at < timedelta(seconds=60)
 
 
 async def test_a_run_that_does_not_exist_has_no_explanation(app: swf.App) -> None:
     for missing in (uuid4(), UUID(int=0)):
         with pytest.raises(swf.RunNotFound, match=f"there is no run {missing}"):
-            await app.explanation(missing)
+            await app.handle(missing).explanation()
 
 
 async def test_runs_are_found_by_the_beginning_of_their_id(app: swf.App) -> None:
     handle = await app.trigger("a.b.v1", id="abcdef01-0000-7000-8000-000000000001")
     other = await app.trigger("a.c.v1", id="abcdef01-0000-7000-8000-000000000002")
     await app.trigger("a.b.v1", id="abcdef02-0000-7000-8000-000000000000")
-    assert [found.id for found in await app.find("abcdef01")] == [handle.id, other.id]
-    assert [found.id for found in await app.find("ABCDEF01-0000-7000-8000-000000000002")] == [other.id]
-    assert await app.find("0123") == []
-    assert len(await app.find("abcdef", limit=2)) == 2
+    assert [found.id for found in await app.activity.find("abcdef01")] == [handle.id, other.id]
+    assert [found.id for found in await app.activity.find("ABCDEF01-0000-7000-8000-000000000002")] == [other.id]
+    assert await app.activity.find("0123") == []
+    assert len(await app.activity.find("abcdef", limit=2)) == 2
     for wrong in ("", "xyz", "a" * 33):
         with pytest.raises(swf.SimpleWorkflowError, match="is not the beginning of an id"):
-            await app.find(wrong)
+            await app.activity.find(wrong)

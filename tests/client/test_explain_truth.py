@@ -25,7 +25,7 @@ EVERYTHING = [("", "\U0010ffff")]
 
 @pytest.fixture
 def raw(app: swf.App, url: str) -> Iterator[Raw]:
-    app.sync.check()
+    app.sync.doctor.check()
     connection = Raw(url)
     yield connection
     connection.close()
@@ -37,7 +37,7 @@ def values(told: Explanation, label: str) -> list[str]:
 
 async def announce(app: swf.App, name: str, *spans: tuple[str, str], **load: object) -> None:
     told = load or None
-    await app.perform(workers.announce(name, name, "here", 1, spans or EVERYTHING, told))
+    await app._client.run(workers.announce(name, name, "here", 1, spans or EVERYTHING, told))
 
 
 async def in_status(app: swf.App, run_id: UUID, status: Status) -> None:
@@ -61,7 +61,7 @@ async def test_waits_that_were_given_up_are_not_told_and_the_real_one_is(app: sw
     async with app.worker():
         handle = await app.trigger(given_up)
         await in_status(app, handle.id, Status.PAUSED)
-        told = await app.explanation(handle.id)
+        told = await handle.explanation()
         open_rows = [step["step_id"] for step in raw.steps(handle.id) if step["completed_at"] is None]
     assert sorted(open_rows) == ["gone0#0", "gone1#0", "the_real_one#0"], "what was given up stays on record"
     assert told.reason is Reason.WAITING_FOR_SIGNAL
@@ -89,7 +89,7 @@ async def test_a_caught_failure_of_a_sibling_leaves_no_wait_behind_in_the_senten
         handle = await app.trigger(sibling)
 
         async def sleeping() -> Explanation | None:
-            one = await app.explanation(handle.id)
+            one = await handle.explanation()
             return one if one.reason is Reason.SLEEPING else None
 
         told = await eventually(sleeping, "it sleeps", 30)
@@ -109,7 +109,7 @@ async def test_a_run_that_backs_off_waits_for_nothing_but_its_time(app: swf.App,
     async with app.worker():
         handle = await app.trigger(backs_off)
         for _ in range(3000):
-            told = await app.explanation(handle.id)
+            told = await handle.explanation()
             if told.reason is Reason.WAITING_FOR_RETRY:
                 break
             await asyncio.sleep(0.01)
@@ -133,7 +133,7 @@ async def test_a_run_that_waits_in_memory_says_what_for_and_not_what_it_gave_up(
     async with app.worker(name="crew", drain=0):
         handle = await app.trigger(resident)
         await eventually(lambda: [s for s in raw.steps(handle.id) if s["step_id"] == "word#0"], "it is on record")
-        told = await app.explanation(handle.id)
+        told = await handle.explanation()
         assert told.reason is Reason.RUNNING
         assert " is held in memory by crew@" in told.sentence
         assert "and waits for signal 'word' since 20" in told.sentence
@@ -141,7 +141,7 @@ async def test_a_run_that_waits_in_memory_says_what_for_and_not_what_it_gave_up(
     # Another worker takes it over: the wait was on record before, and it is waited for again.
     async with app.worker(name="heirs", drain=0):
         for _ in range(3000):
-            told = await app.explanation(handle.id)
+            told = await handle.explanation()
             if "held in memory by heirs@" in told.sentence and "signal 'word'" in told.sentence:
                 break
             await asyncio.sleep(0.01)
@@ -165,7 +165,7 @@ async def test_a_hold_tells_what_would_still_keep_the_run(app: swf.App) -> None:
     await announce(app, "crew")
     await app.hold(later.id)
     assert "it goes on when resumed, not before 20" in await app.explain(later.id)
-    await app.enable("t.held.v1", False)
+    await app.definitions.disable("t.held.v1")
     assert ", but its type is disabled" in await app.explain(later.id)
 
 
@@ -200,7 +200,7 @@ async def test_nobody_is_called_alive_whose_lease_has_ended(app: swf.App, raw: R
     handle = await app.trigger("t.gone.v1")
     await announce(app, "crew")
     leased_by(raw, handle.id, "crew", ended=5)
-    told = await app.explanation(handle.id)
+    told = await handle.explanation()
     assert told.reason is Reason.LEASE_EXPIRED
     assert "which is alive" not in told.sentence
     assert "that worker, last seen at 20" in told.sentence
@@ -226,7 +226,7 @@ async def test_a_worker_that_stops_serves_nothing_any_more(app: swf.App) -> None
         leaving = asyncio.ensure_future(worker.__aexit__(None, None, None))
         late = await app.trigger(drains)
         for _ in range(1000):
-            told = await app.explanation(late.id)
+            told = await app.handle(late.id).explanation()
             if told.reason is Reason.NO_WORKER:
                 break
             await asyncio.sleep(0.01)
@@ -246,7 +246,7 @@ async def test_runs_of_a_full_cap_do_not_go_first_and_a_full_worker_is_named(app
     await announce(app, "crew", slots=8, taken=2)
     assert "3 more urgent due runs go first" in await app.explain(waiting.id)
     await announce(app, "crew", slots=8, taken=2, caps={"b.capped.v1": [1, 1]})
-    told = await app.explanation(waiting.id)
+    told = await app.handle(waiting.id).explanation()
     assert told.reason is Reason.DUE
     assert "more urgent" not in told.sentence
     assert values(told, "more urgent") == []
@@ -287,8 +287,8 @@ async def test_texts_of_strangers_in_events_and_loads_do_not_break_an_explanatio
     for odd in ('"odd"', "[1]", '{"waits_for": 7}', '{"waits_for": [7, null]}', '{"slots": "x", "caps": [1]}'):
         raw.rewrite_events("data = ?", "event_type = 'paused'", odd)
         raw.sql("UPDATE workflow.workflow_worker SET load = ?", odd)
-        assert (await app.explanation(handle.id)).reason is Reason.WAITING_FOR_WAKE
-        assert (await app.explanation(other.id)).reason is Reason.DUE
+        assert (await handle.explanation()).reason is Reason.WAITING_FOR_WAKE
+        assert (await app.handle(other.id).explanation()).reason is Reason.DUE
 
 
 async def test_a_suspect_stands_behind_suspects_alone_and_a_run_that_crashed_once_behind_its_like(
@@ -300,6 +300,6 @@ async def test_a_suspect_stands_behind_suspects_alone_and_a_run_that_crashed_onc
     for age, (handle, crashes) in enumerate(zip(handles, [1, 1, 2, 1, 2], strict=True)):
         raw.put(handle.id, crashes=crashes)
         raw.age(handle.id, 100 - age, "run_at")
-    once, twice = [(await app.explanation(handle.id)).sentence for handle in handles[3:]]
+    once, twice = [(await handle.explanation()).sentence for handle in handles[3:]]
     assert "where such runs go first, behind 2 due runs like it" in once
     assert "where such suspects run one at a time, behind 1 due run like it" in twice

@@ -28,5 +28,5 @@ def test_an_interrupt_that_another_thread_takes_ends_a_blocking_wait(app: swf.Ap
     waits.set()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        app.sync.wait(handle.id, timeout=STUCK)
+        app.sync.handle(handle.id).wait(timeout=STUCK)
     assert time.monotonic() - began < STUCK / 2

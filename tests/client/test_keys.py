@@ -10,7 +10,7 @@ import pytest
 from support.ledger import Raw
 
 import simpleworkflow as swf
-from simpleworkflow.client.client import Client
+from simpleworkflow.client.namespaces.outbox import Outbox
 
 KEY = "order-4711/a#b"
 ADDRESSED = [
@@ -30,29 +30,37 @@ def with_approval(app: swf.App) -> swf.Workflow[str, str]:
 
 
 async def test_every_call_that_takes_a_run_takes_its_key(app: swf.App) -> None:
-    for name, method in inspect.getmembers(Client, inspect.isfunction):
+    calls = [*inspect.getmembers(swf.App, inspect.isfunction), *inspect.getmembers(Outbox, inspect.isfunction)]
+    for name, method in calls:
         names = inspect.signature(method).parameters
         if inspect.iscoroutinefunction(inspect.unwrap(method)) and "run_id" in names and not name.startswith("_"):
             assert "key" in names, name
     run = await app.trigger(with_approval(app), "book", idempotency_key=KEY)
     assert (await app.get(key=KEY)).id == run.id
     assert await app.explain(key=KEY) == await app.explain(run.id)
-    assert (await app.explanation(key=KEY)).run_id == run.id
-    assert [event.type for event in await app.events(key=KEY)] == ["created"]
-    assert [line.idx for line in await app.history(key=KEY)] == [line.idx for line in await app.history(run.id)]
-    assert await app.read("progress", str, key=KEY) is None
-    assert await app.read(key=KEY, name="progress", as_type=str) is None
-    assert await app.steps(key=KEY) == await app.children(key=KEY) == await app.outbox_events(key=KEY) == []
+    assert (await app.handle(key=KEY).explanation()).run_id == run.id
+    assert [event.type for event in await app.handle(key=KEY).events()] == ["created"]
+    assert [line.idx for line in await app.handle(key=KEY).history()] == [
+        line.idx for line in await app.handle(run.id).history()
+    ]
+    assert await app.handle(key=KEY).read("progress", str) is None
+    assert await app.handle(key=KEY).read(name="progress", as_type=str) is None
+    assert (
+        await app.handle(key=KEY).steps()
+        == await app.handle(key=KEY).children()
+        == await app.outbox.events(key=KEY)
+        == []
+    )
     assert (await app.hold(key=KEY, reason="wait")).is_held
     assert not (await app.resume(key=KEY)).is_held
     await app.signal("approved", "yes", key=KEY)
     await app.signal(name="approved", key=KEY)
     await app.signal(None, "approved", key=KEY)
-    assert [one.payload for one in await app.signals(key=KEY)] == ["yes", None, None]
+    assert [one.payload for one in await app.handle(key=KEY).signals()] == ["yes", None, None]
     assert (await app.cancel(key=KEY)).id == run.id
     assert (await app.retry(key=KEY)).id == run.id
     await app.cancel(key=KEY)
-    assert (await app.wait(key=KEY)).status == swf.Status.CANCELLED
+    assert (await app.handle(key=KEY).wait()).status == swf.Status.CANCELLED
     assert (await app.delete(key=KEY)).id == run.id
 
 
@@ -73,7 +81,6 @@ async def test_a_run_is_named_by_its_id_or_by_its_key_and_not_by_both(app: swf.A
         lambda: app.get(run.id, key=KEY),
         lambda: app.signal(run.id, "approved", key=KEY),
         lambda: app.signal(str(run.id), "approved", 1, key=KEY),
-        lambda: app.read(run.id, "progress", key=KEY),
         lambda: app.cancel(run.id, key=KEY),
     ]
     for call in calls:
@@ -87,7 +94,7 @@ async def test_a_run_is_named_by_its_id_or_by_its_key_and_not_by_both(app: swf.A
     with pytest.raises(swf.InvalidName, match="key '' is empty"):
         app.handle(key="")
     assert not (await app.get(run.id)).is_finished
-    assert await app.signals(run.id) == []
+    assert await app.handle(run.id).signals() == []
 
 
 async def test_a_key_that_no_run_has_is_named_in_the_refusal(app: swf.App) -> None:
@@ -120,7 +127,7 @@ async def test_every_call_of_a_handle_looks_its_key_up(app: swf.App, name: str) 
 async def test_a_call_by_id_asks_nothing_more(app: swf.App, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await app.trigger("orders.none.v1", idempotency_key=KEY)
     asked: list[str] = []
-    engine = app._engine
+    engine = app._client.engine
     usual = engine.run
 
     async def counted(operation: Any, *rest: Any) -> Any:
@@ -142,7 +149,7 @@ async def test_the_result_of_a_run_is_awaited_by_its_key(app: swf.App) -> None:
         await app.signal("approved", "by ada", key=KEY)
         handle = app.handle(workflow=approve, key=KEY)
         assert await handle.result(timeout=20) == "by ada"
-        assert await app.read("progress", str, key=KEY) == "book"
+        assert await app.handle(key=KEY).read("progress", str) == "book"
 
 
 async def test_a_workflow_that_addresses_a_run_by_key_means_the_same_run_on_every_replay(app: swf.App) -> None:
@@ -162,8 +169,8 @@ async def test_a_workflow_that_addresses_a_run_by_key_means_the_same_run_on_ever
     first = await app.trigger("orders.none.v1", "first", idempotency_key=KEY)
     async with app.worker(prefixes="orders.tell.*"):
         assert await app.run(tell, timeout=20) == str(first.id)
-    assert [one.payload for one in await app.signals(first.id)] == ["first"]
-    assert await app.signals(second) == []
+    assert [one.payload for one in await app.handle(first.id).signals()] == ["first"]
+    assert await app.handle(second).signals() == []
 
 
 async def test_a_replay_sends_a_signal_by_key_once(app: swf.App) -> None:
@@ -186,8 +193,8 @@ async def test_a_replay_sends_a_signal_by_key_once(app: swf.App) -> None:
     async with app.worker(prefixes=["orders.tell.*", "orders.plain.*"]):
         await app.run(tell, timeout=20)
         await app.run(plain, timeout=20)
-    assert [one.payload for one in await app.signals(key=KEY)] == [1, 3]
-    assert [one.payload for one in await app.signals(key="order-4712")] == [2, 4]
+    assert [one.payload for one in await app.handle(key=KEY).signals()] == [1, 3]
+    assert [one.payload for one in await app.handle(key="order-4712").signals()] == [2, 4]
 
 
 async def test_plain_sql_addresses_a_run_by_its_key(app: swf.App, raw: Raw) -> None:
@@ -197,7 +204,7 @@ async def test_plain_sql_addresses_a_run_by_its_key(app: swf.App, raw: Raw) -> N
         "FROM workflow.workflow_run WHERE idempotency_key = ? AND deleted_at IS NULL",
         KEY,
     )
-    assert [one.payload for one in await app.signals(run.id)] == [1]
+    assert [one.payload for one in await app.handle(run.id).signals()] == [1]
     raw.sql(
         "UPDATE workflow.workflow_run SET status = 'cancelled', last_error = 'no' "
         "WHERE idempotency_key = ? AND deleted_at IS NULL",

@@ -51,7 +51,7 @@ async def test_a_key_that_is_released_by_rollback_is_created_once(app: swf.App, 
 
 async def test_a_key_that_stays_locked_is_a_clear_error_in_time(postgres_url: str) -> None:
     app = swf.App(postgres_url, settings=swf.Settings(store_timeout=1.5))
-    await app.check()
+    await app.doctor.check()
     with psycopg.connect(postgres_url) as other:
         other.execute(INSERT, (KEY,))
         started = time.monotonic()

@@ -31,14 +31,14 @@ async def test_a_mistyped_name_is_warned_of_once(app: swf.App, caplog: pytest.Lo
 
 async def test_a_name_that_somebody_serves_is_no_mistake(app: swf.App, caplog: pytest.LogCaptureFixture) -> None:
     holding(app)
-    await app.define(WRONG)
+    await app.definitions.create(WRONG)
     with caplog.at_level(logging.WARNING, "simpleworkflow.client"):
         await app.trigger(WRONG)
     assert not caplog.records
 
 
 def test_the_command_warns_of_a_mistyped_name(app: swf.App, url: str) -> None:
-    app.sync.define(RIGHT)
+    app.sync.definitions.create(RIGHT)
     done = CliRunner().invoke(main, ["trigger", WRONG, "--url", url])
     assert done.exit_code == 0
     assert done.stderr == f"warning: nobody has ever served {WRONG}; did you mean {RIGHT!r}?\n"

@@ -67,7 +67,7 @@ async def test_pages_go_on_exactly_where_the_last_one_stopped(
         await born(ledger, raw, new_id(), 0)  # newer ones come meanwhile, of every kind
         await born(ledger, raw, child_id_of(expected[-1], f"late#{len(seen)}"), 0, expected[-1])
     assert seen == expected
-    monkeypatch.setattr("simpleworkflow.client.looking.PAGE", size)
+    monkeypatch.setattr("simpleworkflow.client.run_calls.PAGE", size)
     assert (await listed(app, 1000))[-24:] == expected
 
 
@@ -125,8 +125,8 @@ async def test_the_children_of_a_run_are_listed_oldest_first_page_by_page(
         await born(ledger, raw, child_id_of(parent, f"ship#{number}"), 50 - number, parent) for number in range(8)
     ]
     seen: list[UUID] = []
-    while page := await app.children(parent, after=seen[-1] if seen else None, limit=size):
+    while page := await app.handle(parent).children(after=seen[-1] if seen else None, limit=size):
         seen += [run.id for run in page]
     assert seen == children
     with pytest.raises(swf.RunNotFound):
-        await app.children(parent, after=uuid4())
+        await app.handle(parent).children(after=uuid4())

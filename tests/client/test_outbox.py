@@ -10,8 +10,8 @@ from support.ledger import Raw
 from support.outbox import put
 
 import simpleworkflow as swf
-from simpleworkflow.client.doctor_outbox import outbox_events
-from simpleworkflow.client.findings import LIMITS, Finding, Level, Look
+from simpleworkflow.client.doctor.findings import LIMITS, Finding, Level, Look
+from simpleworkflow.client.doctor.outbox import outbox_events
 from simpleworkflow.clock import SystemClock
 from simpleworkflow.model.outbox import Delivery
 from simpleworkflow.store import Ledger
@@ -21,13 +21,13 @@ from simpleworkflow.store.operations.queue_depth import queue_depth
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     yield app
     app.sync.close()
 
 
 def outbox_line(app: swf.App, run_id: UUID) -> str | None:
-    told = {detail.label: detail.value for detail in app.sync.explanation(run_id).details}
+    told = {detail.label: detail.value for detail in app.sync.handle(run_id).explanation().details}
     return told.get("outbox")
 
 

@@ -12,7 +12,7 @@ import simpleworkflow as swf
 
 
 async def count(app: swf.App) -> int:
-    return sum(c.runs for c in await app.counts())
+    return sum(c.runs for c in await app.activity.counts())
 
 
 def deep(levels: int) -> Any:

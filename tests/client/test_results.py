@@ -18,7 +18,7 @@ from support.ledger import Raw
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.client import looking
+from simpleworkflow.client import reading
 from simpleworkflow.client.waiting import Waiters
 
 
@@ -57,7 +57,7 @@ async def test_the_result_is_what_the_handler_returned(app: swf.App) -> None:
         assert await handle.result(timeout="5s") == 42, "asking again is free"
         assert await asyncio.to_thread(app.sync.handle(handle.id).result, 5) == 42
         assert await app.run(known["echo"], 43, timeout=20) == 43
-        assert (await app.wait(handle.id)).status == "succeeded"
+        assert (await handle.wait()).status == "succeeded"
 
 
 async def test_a_failed_run_raises_run_failed_with_the_run_and_its_story(app: swf.App) -> None:
@@ -97,7 +97,7 @@ async def test_waiting_for_an_unknown_run_says_so(app: swf.App) -> None:
     with pytest.raises(swf.RunNotFound, match=f"there is no run {missing}"):
         await app.handle(missing).result(20)
     with pytest.raises(swf.RunNotFound, match=f"there is no run {missing}"):
-        await app.wait(missing, timeout=20)
+        await app.handle(missing).wait(timeout=20)
     with pytest.raises(
         swf.RunNotFound, match="'order-7' is not a run id; ids are UUIDs, and a business key goes into key="
     ):
@@ -105,7 +105,7 @@ async def test_waiting_for_an_unknown_run_says_so(app: swf.App) -> None:
     with pytest.raises(LookupError):
         await app.explain(missing)
     with pytest.raises(swf.RunNotFound):
-        await app.events(missing)
+        await app.handle(missing).events()
 
 
 async def test_an_output_that_no_longer_fits_its_type_is_told_to_the_reader(app: swf.App) -> None:
@@ -136,7 +136,7 @@ async def test_a_result_timeout_says_what_the_run_waits_for(app: swf.App) -> Non
 async def test_without_a_timeout_the_sentence_is_logged(
     app: swf.App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "EXPLAIN_AFTER", 0.05)
+    monkeypatch.setattr(reading, "EXPLAIN_AFTER", 0.05)
     handle = await app.trigger("a.nobody.v1", 1)
     with caplog.at_level(logging.WARNING, "simpleworkflow.client"):
         waiting = asyncio.create_task(handle.result())
@@ -153,7 +153,7 @@ async def test_without_a_timeout_the_sentence_is_logged(
 
 
 def test_the_sentence_is_logged_after_five_seconds() -> None:
-    assert looking.EXPLAIN_AFTER == 5.0
+    assert reading.EXPLAIN_AFTER == 5.0
 
 
 async def test_a_waiter_that_gives_up_leaves_nothing_behind(app: swf.App) -> None:
@@ -168,7 +168,7 @@ async def test_a_waiter_that_gives_up_leaves_nothing_behind(app: swf.App) -> Non
         await waiting
 
     async def nobody_waits() -> bool:
-        return not app._engine.waiters._waiting
+        return not app._client.engine.waiters._waiting
 
     await eventually(nobody_waits, "the waiters' book is empty")
 
@@ -203,7 +203,7 @@ WORKER = """
 
 async def test_a_result_from_another_process_arrives_without_polling(url: str, tmp_path: Path) -> None:
     app = swf.App(url, settings=swf.Settings(poll_every=30))
-    await app.check()
+    await app.doctor.check()
     process = start_python(WORKER, url, stdin=True)
     assert process.stdout is not None
     assert (await asyncio.to_thread(process.stdout.readline)).strip() == "ready"
@@ -230,7 +230,7 @@ async def test_closing_the_app_tells_who_still_waits(app: swf.App) -> None:
 
     def wait_in_a_thread() -> None:
         try:
-            app.sync.wait(handle.id)
+            app.sync.handle(handle.id).wait()
         except BaseException as trouble:
             troubles.append(trouble)
 
@@ -238,7 +238,7 @@ async def test_closing_the_app_tells_who_still_waits(app: swf.App) -> None:
     thread.start()
 
     async def both_wait() -> bool:
-        return len(app._engine.waiters._waiting.get(handle.id, [])) == 2
+        return len(app._client.engine.waiters._waiting.get(handle.id, [])) == 2
 
     await eventually(both_wait, "two are waiting")
     await app.close()
@@ -307,8 +307,8 @@ async def test_a_finished_run_says_how_it_ended(app: swf.App) -> None:
     known = define(app)
     async with app.worker():
         good, bad = await app.trigger(known["echo"], 1), await app.trigger(known["fail"])
-        await app.wait(good.id, timeout=20)
-        await app.wait(bad.id, timeout=20)
+        await app.handle(good.id).wait(timeout=20)
+        await app.handle(bad.id).wait(timeout=20)
     assert f"run {good.id} (a.echo.v1) succeeded at" in await good.explain()
     assert "failed at" in await bad.explain()
     assert "the shelf is empty" in await bad.explain()

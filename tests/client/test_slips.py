@@ -191,7 +191,7 @@ async def test_a_worker_warns_of_an_on_cancel_or_dead_letter_that_nobody_has_def
     async def served(ctx: swf.Context, told: Any) -> None: ...
 
     app.declare("a.declared.v1")
-    await app.define("a.defined.v1")
+    await app.definitions.create("a.defined.v1")
     with caplog.at_level(logging.WARNING, "simpleworkflow.worker"):
         async with app.worker(prefixes="a."):
             pass

@@ -47,7 +47,7 @@ def chosen_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def app(chosen_url: str) -> Iterator[swf.App]:
     opened = swf.App(chosen_url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -98,7 +98,12 @@ async def test_a_committed_run_exists_and_is_executed(
         assert await app.handle(handle.id, double).result(20) == 8
     run = await app.get(handle.id)
     assert (run.priority, run.idempotency_key, run.payload) == (3, "k", 4)
-    assert [event.type for event in await app.events(handle.id)] == ["created", "leased", "started", "succeeded"]
+    assert [event.type for event in await app.handle(handle.id).events()] == [
+        "created",
+        "leased",
+        "started",
+        "succeeded",
+    ]
 
 
 @each_kind
@@ -108,7 +113,7 @@ async def test_a_rolled_back_run_never_was(app: swf.App, chosen_url: str, kind: 
         await lender.rollback()
     with pytest.raises(swf.RunNotFound):
         await app.get(handle.id)
-    assert await app.counts() == []
+    assert await app.activity.counts() == []
 
 
 @each_kind
@@ -125,7 +130,7 @@ async def test_duplicates_are_found_inside_and_outside_the_transaction(
         await lender.commit()
     assert (first.is_new, again.is_new, again.id) == (True, False, first.id)
     assert (known.is_new, known.id) == (False, outside.id)
-    assert sum(count.runs for count in await app.counts()) == 2
+    assert sum(count.runs for count in await app.activity.counts()) == 2
 
 
 @each_kind
@@ -156,7 +161,7 @@ async def test_the_callers_own_writes_and_the_run_share_one_fate(
     app: swf.App, chosen_url: str, kind: type[Lender], twin: bool
 ) -> None:
     """The run's own refusals leave the transaction usable: the caller decides what to do next."""
-    await app.enable("a.closed.v1", False)
+    await app.definitions.disable("a.closed.v1")
     async with borrowed(app, kind, chosen_url, twin) as (lender, trigger):
         first = await trigger("a.b.v1", 1)
         with pytest.raises(swf.NotRunnable, match="disabled"):
@@ -182,7 +187,7 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_a_sentence(app: sw
         await app.run("a.b.v1", 1, connection=object())
     with pytest.raises(swf.InvalidInput, match="cannot go with connection="):
         await app.trigger("a.b.v1", 1, connection=object(), require="worker")
-    assert await app.counts() == []
+    assert await app.activity.counts() == []
 
 
 async def test_a_session_that_names_no_engine_of_its_own_is_refused_with_the_line_to_write(
@@ -198,14 +203,14 @@ async def test_a_session_that_names_no_engine_of_its_own_is_refused_with_the_lin
     path = str(tmp_path / "test.db")
     for url in (path, postgres_url):
         app, engine = swf.App(url), sqlalchemy.create_engine(alchemy_url(url, "psycopg"))
-        await app.check()
+        await app.doctor.check()
         with Session(binds={Account: engine}) as session:
             sentence = r"connection=session\.connection\(bind_arguments=\{'bind': engine\}\)"
             with pytest.raises(swf.InvalidInput, match=sentence):
                 app.sync.trigger("a.b.v1", 1, connection=session)
             advised = session.connection(bind_arguments={"bind": engine})
             app.sync.trigger("a.b.v1", 1, connection=advised)
-            assert await app.counts() == []
+            assert await app.activity.counts() == []
             session.rollback()
             app.sync.trigger("a.b.v1", 2, connection=session.connection(bind_arguments={"bind": engine}))
             session.commit()
@@ -228,7 +233,7 @@ async def test_the_driver_below_an_async_engine_is_refused_with_the_line_to_writ
         with pytest.raises(swf.InvalidInput, match="give the AsyncConnection itself"):
             app.sync.trigger("a.b.v1", 1, connection=raw)
         await lender.close()
-    assert await app.counts() == []
+    assert await app.activity.counts() == []
     await app.close()
 
 

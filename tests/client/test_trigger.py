@@ -64,7 +64,7 @@ def define(app: swf.App) -> dict[str, swf.Workflow[Any, Any]]:
 
 
 async def count(app: swf.App) -> int:
-    return sum(c.runs for c in await app.counts())
+    return sum(c.runs for c in await app.activity.counts())
 
 
 # Types.
@@ -347,7 +347,7 @@ async def test_requiring_a_worker_fails_fast_unless_one_is_alive(app: swf.App) -
 async def test_a_disabled_definition_refuses_triggers_and_is_not_claimed(app: swf.App) -> None:
     known = define(app)
     waiting = await app.trigger(known["tick"])
-    await app.enable("shop.tick.v1", False)
+    await app.definitions.disable("shop.tick.v1")
     with pytest.raises(swf.NotRunnable, match=r"shop\.tick\.v1 is disabled"):
         await app.trigger(known["tick"])
     with pytest.raises(swf.NotRunnable, match=r"shop\.tick\.v1 is disabled"):
@@ -356,7 +356,7 @@ async def test_a_disabled_definition_refuses_triggers_and_is_not_claimed(app: sw
         await app.run(known["words"], {}, timeout=20)  # the worker is at work, and leaves the other alone
         assert (await waiting.get()).status == "pending"
         assert "its type is disabled" in await waiting.explain()
-        await app.enable("shop.tick.v1")
+        await app.definitions.enable("shop.tick.v1")
         await waiting.result(20)
 
 
@@ -397,7 +397,7 @@ async def test_an_instant_that_no_calendar_has_is_refused(app: swf.App, text: st
     with pytest.raises(swf.InvalidInput, match="outside of the years"):
         await app.trigger("t.any.v1", run_at=datetime.fromisoformat(text))
     with pytest.raises(swf.InvalidFilter, match="outside of the years"):
-        await app.events_since(datetime.fromisoformat(text))
+        await app.activity.events(datetime.fromisoformat(text))
 
 
 async def test_an_instant_beyond_the_calendar_in_the_table_breaks_no_listing(tmp_path: Path) -> None:

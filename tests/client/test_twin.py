@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,21 @@ from typing import Any, get_overloads
 import pytest
 
 import simpleworkflow as swf
-from simpleworkflow.app import SyncApp
-from simpleworkflow.client.client import Client
+from simpleworkflow.client.generated import sync
+from simpleworkflow.client.generated.sync import SyncRunCalls, SyncRunHandle, SyncTriggerCalls
 from simpleworkflow.client.handle import RunHandle
-from simpleworkflow.client.sync import SyncClient, SyncRunHandle
+from simpleworkflow.client.run_calls import RunCalls
+from simpleworkflow.client.trigger_calls import TriggerCalls
 
 ROOT = Path(__file__).parents[2]
-PAIRS: list[tuple[type, type]] = [(Client, SyncClient), (RunHandle, SyncRunHandle)]
+NAMESPACES = ["activity", "definitions", "doctor", "migrations", "outbox", "retention", "schedules", "workers"]
+
+
+def pairs() -> list[tuple[type, type]]:
+    app = swf.App("unused.db")
+    parts = [type(getattr(app, name)) for name in NAMESPACES]
+    pairs: list[tuple[type, type]] = [(part, getattr(sync, f"Sync{part.__name__}")) for part in parts]
+    return [*pairs, (TriggerCalls, SyncTriggerCalls), (RunCalls, SyncRunCalls), (RunHandle, SyncRunHandle)]
 
 
 def awaited(cls: type) -> dict[str, Any]:
@@ -30,7 +39,7 @@ def awaited(cls: type) -> dict[str, Any]:
     }
 
 
-METHODS = [(blocking, name, method) for cls, blocking in PAIRS for name, method in awaited(cls).items()]
+METHODS = [(blocking, name, method) for cls, blocking in pairs() for name, method in awaited(cls).items()]
 
 
 def test_the_committed_twin_is_fresh() -> None:
@@ -42,15 +51,14 @@ def test_the_committed_twin_is_fresh() -> None:
 
 def test_a_stale_twin_is_noticed(tmp_path: Path) -> None:
     """The check above can fail: with one more method in the source it does."""
-    source = ROOT / "src/simpleworkflow/client"
-    for path in source.glob("*.py"):
-        (tmp_path / path.name).write_text(path.read_text())
-    handle = tmp_path / "handle.py"
+    client = tmp_path / "client"
+    shutil.copytree(ROOT / "src/simpleworkflow/client", client)
+    handle = client / "handle.py"
     handle.write_text(handle.read_text() + "\n    async def extra(self, n: int) -> int:\n        return n\n")
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT / "tools")!r}); sys.argv = ["twin", "--check"]
 import twin; from pathlib import Path
-twin.SOURCE = Path({str(tmp_path)!r}); twin.TARGET = twin.SOURCE / "sync.py"
+twin.SOURCE = Path({str(client)!r}); twin.TARGET = twin.SOURCE / "generated" / "sync.py"
 twin.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -78,7 +86,9 @@ def test_everything_public_that_is_not_awaited_is_there_too() -> None:
         if not name.startswith("_") and callable(member) and name not in awaited(RunHandle)
     }
     assert plain == set()
-    assert {"handle", "worker"} <= set(dir(SyncApp))
+    assert {"handle", "worker", "migrate", "close", *NAMESPACES} <= set(dir(swf.App("unused.db").sync))
+    parts = {name for name, part in vars(swf.App("unused.db")).items() if hasattr(part, "_client")}
+    assert parts == set(NAMESPACES)
     assert {"id", "is_new"} <= set(dir(SyncRunHandle))
 
 
@@ -88,7 +98,7 @@ def test_the_twin_does_what_the_door_does(app: swf.App) -> None:
         return 2 * n
 
     assert app.sync is app.sync
-    app.sync.check()
+    app.sync.doctor.check()
     handle = app.sync.trigger(double, 4, idempotency_key="k")
     assert (handle.is_new, repr(handle)) == (True, f"<SyncRunHandle {handle.id}>")
     assert handle.hold("wait").is_held
@@ -106,5 +116,7 @@ def test_the_twin_does_what_the_door_does(app: swf.App) -> None:
         handle.cancel()
     assert handle.retry().status == "pending"
     assert app.sync.delete(handle.id).status == "cancelled"
-    assert [count.runs for count in app.sync.counts()] == [3]
-    assert [one.applied is not None for one in app.sync.migration_status()] == [True] * len(app.sync.migration_status())
+    assert [count.runs for count in app.sync.activity.counts()] == [3]
+    assert [one.applied is not None for one in app.sync.migrations.status()] == [True] * len(
+        app.sync.migrations.status()
+    )

@@ -50,9 +50,9 @@ async def test_so_is_a_run_that_is_deleted(app: swf.App, raw: Raw) -> None:
     assert undone(raw) == [str(handle.id)]
 
 
-@pytest.mark.parametrize("before", ["define", "enable"])
+@pytest.mark.parametrize("before", ["create", "enable"])
 async def test_a_name_that_was_made_known_by_this_app_knows_its_undo(app: swf.App, raw: Raw, before: str) -> None:
-    await getattr(app, before)("t.book.v1")
+    await getattr(app.definitions, before)("t.book.v1")
     handle = await app.trigger("t.book.v1")
     raw.sql("UPDATE workflow.workflow_run SET status = 'cancelled' WHERE id = ?", handle.id)
     assert undone(raw) == [str(handle.id)], "plain SQL obeys what is on record"

@@ -74,7 +74,7 @@ def seed_url(url: str) -> str:
 @pytest.fixture
 def app(url: str) -> Iterator[swf.App]:
     opened = swf.App(url)
-    opened.sync.check()
+    opened.sync.doctor.check()
     yield opened
     opened.sync.close()
 
@@ -127,7 +127,7 @@ def test_the_worker_of_the_seeds_readme_runs_unchanged(
         "Generating thumbnail for c_123 (300x200)",
         "Generating thumbnail for c_sql (1x2)",
     ]
-    leased = [event for event in app.sync.events(created) if event.type == "leased"]
+    leased = [event for event in app.sync.handle(created).events() if event.type == "leased"]
     assert leased[0].data["worker"].startswith("thumbnail-worker-python@")
 
 
@@ -178,7 +178,7 @@ def test_an_executor_sees_its_run_and_its_heartbeat_prolongs_the_lease(app: swf.
         run = app.sync.get(run_id)
         assert run.lease_until is not None
         assert run.lease_until - run.updated_at > timedelta(minutes=9)
-        assert "heartbeat" in [event.type for event in app.sync.events(run_id)]
+        assert "heartbeat" in [event.type for event in app.sync.handle(run_id).events()]
         long.finish.set()
         assert app.sync.handle(run_id).result(20) == {"id": run_id, "type": "content.long.v1", "attempt": 0, "of": 5}
 
@@ -205,7 +205,7 @@ def test_a_bare_update_to_cancelled_is_honoured_by_a_running_executor(app: swf.A
     run = app.sync.get(run_id)
     assert (run.status, run.leased_by, run.lease_until) == ("cancelled", None, None)
     assert run.finished_at is not None
-    assert [event.type for event in app.sync.events(run_id)] == ["created", "leased", "cancelled"]
+    assert [event.type for event in app.sync.handle(run_id).events()] == ["created", "leased", "cancelled"]
 
 
 def test_a_bare_update_is_seen_by_is_cancelled_even_where_no_hint_arrives(postgres_url: str) -> None:

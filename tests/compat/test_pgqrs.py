@@ -73,7 +73,7 @@ async def test_the_example_of_the_documents_runs_as_they_spell_it(store: Store) 
 
 async def test_creating_a_workflow_again_changes_nothing(store: Store) -> None:
     assert (await store.create_workflow("zip_files")).name == "zip_files"
-    await store.app.enable("zip_files", False)
+    await store.app.definitions.disable("zip_files")
     await store.create_workflow("zip_files")
     await serve(store, "zip_files", zip_files)
     with pytest.raises(swf.NotRunnable):
@@ -100,8 +100,8 @@ async def test_a_trigger_may_insist_on_a_live_worker(store: Store) -> None:
         await insisting.execute(store)
     assert [run async for run in store.app.runs()] == []
     async with polling(worker):
-        await eventually(store.app.workers, "the worker is known")
-        assert [w.name for w in await store.app.workers()] == ["worker-1:8080"]
+        await eventually(store.app.workers.alive, "the worker is known")
+        assert [w.name for w in await store.app.workers.alive()] == ["worker-1:8080"]
         assert (await insisting.wait().timeout(20).execute(store))["files"] == 3
 
 
@@ -186,7 +186,9 @@ async def test_consumers_share_one_handler_and_refuse_a_second_one(store: Store)
         runs = [await workflow("meet").trigger(max_attempts=1).execute(store) for _ in range(2)]
         for run_id in runs:
             await workflow("meet").result(run_id, store, timeout=20)
-    leased = [e.data["worker"] for run_id in runs for e in await store.app.events(run_id) if e.type == "leased"]
+    leased = [
+        e.data["worker"] for run_id in runs for e in await store.app.handle(run_id).events() if e.type == "leased"
+    ]
     assert sorted(name.partition("@")[0] for name in leased) == ["w0:80", "w1:80"]
     with pytest.raises(swf.InvalidWorkflow, match="registered twice"):
         consumer("w3", 1, "meet").handler(zip_files).create(store)
@@ -267,7 +269,7 @@ async def test_a_trigger_inside_a_handler_happens_once_however_often_the_code_ru
         run_id, archive = (await workflow("parent").trigger().wait().timeout(20).execute(store)).split()
         assert archive == "b/q.zip"
         assert (await workflow("zip_files").result(run_id, store, timeout=20))["archive"] == "b/p.zip"
-    assert {count.type: count.runs for count in await store.app.counts()} == {"parent": 1, "zip_files": 2}
+    assert {count.type: count.runs for count in await store.app.activity.counts()} == {"parent": 1, "zip_files": 2}
 
 
 async def test_a_store_opens_by_itself_and_is_made_once_per_database(url: str) -> None:

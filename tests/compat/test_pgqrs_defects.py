@@ -147,7 +147,7 @@ async def test_a_transient_error_of_a_handler_is_tried_again_when_it_says(store:
     async with polling(await serve(store, "work", handler)):
         run_id = await workflow("work").trigger().execute(store)
         assert await workflow("work").result(run_id, store, timeout=20) == 1
-    events = {event.type: event for event in await store.app.events(run_id)}
+    events = {event.type: event for event in await store.app.handle(run_id).events()}
     assert events["retried"].data["delay"] == pytest.approx(1.1)
 
 
@@ -263,7 +263,7 @@ async def test_no_rate_limit_surprises_a_busy_trigger(store: Store) -> None:
     sequential = [await workflow("many").trigger(n).execute(store) for n in range(100)]
     burst = await asyncio.gather(*(workflow("many").trigger(n).execute(store) for n in range(500)))
     assert len({*sequential, *burst}) == 600
-    assert [count.runs for count in await store.app.counts()] == [600]
+    assert [count.runs for count in await store.app.activity.counts()] == [600]
 
 
 async def test_a_result_comes_when_it_is_there_and_not_at_the_next_poll(url: str) -> None:
@@ -389,7 +389,7 @@ async def test_a_delay_and_a_code_may_be_given_afterwards(store: Store, url: str
         run_id = await workflow("work").trigger().execute(store)
         await until(store, run_id, RunStatus.ERROR)
     assert calls == ["step"] * 3
-    events = [event for event in await store.app.events(run_id) if event.type == "step_retried"]
+    events = [event for event in await store.app.handle(run_id).events() if event.type == "step_retried"]
     assert [event.data["delay"] for event in events] == [0.02, 0.02]
     raw = Raw(url)
     (step,) = raw.steps(UUID(run_id))

@@ -83,12 +83,12 @@ async def test_plain_sql_ends_a_pause_as_documented(store: Store, raw_beside: Ra
         for statement in documented(raw_beside, run_id):
             as_psql_would(raw_beside, statement)
         assert await workflow("approve").result(run_id, store, timeout=20) == [2, "ada", 2]
-        signals = await store.app.signals(run_id)
+        signals = await store.app.handle(run_id).signals()
         assert [(s.name, s.consumed_at is not None) for s in signals] == [(RESUME, True)]
         for statement in documented(raw_beside, run_id):
             with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation), match="was not accepted"):
                 as_psql_would(raw_beside, statement)
-    assert await store.app.signals(run_id) == signals, "a finished run takes no more"
+    assert await store.app.handle(run_id).signals() == signals, "a finished run takes no more"
 
 
 async def test_plain_sql_that_meets_a_run_on_its_way_to_a_pause_is_not_lost(store: Store, raw_beside: Raw) -> None:

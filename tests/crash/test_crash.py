@@ -25,7 +25,7 @@ def started(watched: Watched, count: int) -> None:
 
 
 def retried_at(watched: Watched, run_id: str) -> float:
-    (event,) = [e for e in watched.app.sync.events(run_id) if e.type == "retried"]
+    (event,) = [e for e in watched.app.sync.handle(run_id).events() if e.type == "retried"]
     assert event.data["reason"] == "crash"
     return event.created_at.timestamp()
 
@@ -78,7 +78,7 @@ def test_a_frozen_worker_cannot_write_and_its_code_is_stopped(watched: Watched) 
     assert handle.result("30s") == "2"
     crew.until(lambda: [e for e in crew.effects("stopped") if e.epoch == 1], "the frozen worker's code was stopped")
     assert [e.epoch for e in crew.effects("end")] == [2]
-    epochs = [e.epoch for e in app.sync.events(handle.id) if e.type in {"succeeded", "started"}]
+    epochs = [e.epoch for e in app.sync.handle(handle.id).events() if e.type in {"succeeded", "started"}]
     assert epochs == [2, 2], "the frozen worker left a line in the audit trail"
 
 

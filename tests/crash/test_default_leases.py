@@ -18,7 +18,7 @@ def started(watched: Watched, count: int) -> None:
 
 
 def crashed_after(watched: Watched, run_id: str, killed: float) -> float:
-    (event,) = [e for e in watched.app.sync.events(run_id) if e.type == "retried"]
+    (event,) = [e for e in watched.app.sync.handle(run_id).events() if e.type == "retried"]
     return event.created_at.timestamp() - killed
 
 

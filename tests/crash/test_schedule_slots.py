@@ -51,7 +51,7 @@ def test_each_of_60_000_slots_is_started_once_by_five_workers_under_kills(watche
     watched.crew.settings["CRASH_SLOTS"] = "100"
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=BACKLOG)
     for name in names:
-        app.sync.put_schedule(name, "nobody.tick.v1", every="1s", catch_up="all")
+        app.sync.schedules.put(name, "nobody.tick.v1", every="1s", catch_up="all")
     raw = Raw(watched.crew.url)
     raw.sql("DROP INDEX workflow.workflow_run_idempotency")
     for name in names:
@@ -60,15 +60,15 @@ def test_each_of_60_000_slots_is_started_once_by_five_workers_under_kills(watche
     began = time.monotonic()
 
     def over() -> bool:
-        return all(one.next_at is not None and one.next_at > caught_up for one in app.sync.schedules())
+        return all(one.next_at is not None and one.next_at > caught_up for one in app.sync.schedules.all())
 
     def fired() -> int:
-        return sum(one.fired for one in app.sync.schedules())
+        return sum(one.fired for one in app.sync.schedules.all())
 
     kills = killed_now_and_then(watched, fired, over)
     seconds = time.monotonic() - began
     wanted: Counter[str] = Counter()
-    for one in app.sync.schedules():
+    for one in app.sync.schedules.all():
         assert one.next_at is not None
         slots = round((one.next_at - start).total_seconds())
         wanted.update(f"schedule:{one.name}:{start + timedelta(seconds=n):%Y-%m-%dT%H:%M:%S}Z" for n in range(slots))

@@ -25,7 +25,7 @@ def memory(pid: int) -> float:
 
 
 def statuses(watched: Watched) -> dict[str, int]:
-    return {count.status: count.runs for count in watched.app.sync.counts()}
+    return {count.status: count.runs for count in watched.app.sync.activity.counts()}
 
 
 @pytest.mark.slow

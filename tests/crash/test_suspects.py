@@ -21,13 +21,13 @@ def test_what_a_killed_worker_had_under_way_is_under_way_again_within_seconds(wa
     victim = crew.start()
     crew.until(lambda: len(crew.effects("start")) == 100, "all of them run")
     crew.start()
-    crew.until(lambda: len(app.sync.workers()) == 2, "another worker has come, too late for any of them")
+    crew.until(lambda: len(app.sync.workers.alive()) == 2, "another worker has come, too late for any of them")
     victim.kill()
     crew.until(watched.all_ended, "every run has ended", 120)
     assert watched.statuses() == {"succeeded": 100}
     waits = []
     for handle in handles:
-        events = {event.type: event.created_at for event in app.sync.events(str(handle.id))}
+        events = {event.type: event.created_at for event in app.sync.handle(str(handle.id)).events()}
         if EventType.RETRIED in events:
             waits.append((events[EventType.LEASED] - events[EventType.RETRIED]).total_seconds())
     assert waits, "the victim had some"

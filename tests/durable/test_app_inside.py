@@ -204,7 +204,7 @@ async def test_a_signal_that_a_workflow_sends_is_sent_once_however_often_its_cod
             await handle.signal("go")
         await handle.result("5s")
     assert len(executions) > 1
-    assert [signal.payload for signal in await app.signals(receiver.id)] == [0, 1]
+    assert [signal.payload for signal in await app.handle(receiver.id).signals()] == [0, 1]
 
 
 async def test_a_signal_that_a_blocking_workflow_sends_is_sent_once(app: swf.App) -> None:
@@ -227,7 +227,7 @@ async def test_a_signal_that_a_blocking_workflow_sends_is_sent_once(app: swf.App
         await handle.signal("go")
         await handle.result("5s")
     assert len(executions) == 2
-    assert [signal.payload for signal in await app.signals(receiver.id)] == [1]
+    assert [signal.payload for signal in await app.handle(receiver.id).signals()] == [1]
 
 
 async def test_inside_a_step_a_signal_is_an_ordinary_one(app: swf.App) -> None:
@@ -252,4 +252,4 @@ async def test_inside_a_step_a_signal_is_an_ordinary_one(app: swf.App) -> None:
     async with app.worker():
         receiver = await app.trigger(target)
         await app.run(sender, str(receiver.id), timeout="5s")
-    assert [signal.payload for signal in await app.signals(receiver.id)] == [1, 2]
+    assert [signal.payload for signal in await app.handle(receiver.id).signals()] == [1, 2]

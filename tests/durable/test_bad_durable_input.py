@@ -28,7 +28,7 @@ BAD_NAMES: list[Any] = ["", "x" * 300, "a#b", "a/b", "@a", "a\nb", None, 7]
 async def ended(app: swf.App, handler: Callable[..., Any], **options: Any) -> swf.Run:
     app.workflow("t.bad.v1", **{"retry": ONCE, **options})(handler)
     async with app.worker():
-        return await app.wait((await app.trigger("t.bad.v1")).id, timeout="10s")
+        return await app.handle((await app.trigger("t.bad.v1")).id).wait(timeout="10s")
 
 
 async def result(app: swf.App, handler: Callable[..., Any], **options: Any) -> Any:
@@ -59,7 +59,7 @@ async def test_a_signal_that_nobody_could_wait_for_is_refused_at_the_door(app: s
     for name in BAD_NAMES:
         with pytest.raises(swf.InvalidName, match=r"cannot name a signal|a signal is named by a text"):
             await handle.signal(name)
-    assert await app.signals(handle.id) == []
+    assert await handle.signals() == []
 
 
 async def test_a_bad_key_is_refused_and_one_that_is_used_twice_too(app: swf.App) -> None:
@@ -272,7 +272,7 @@ async def test_an_odd_exception_is_on_record_wherever_it_came_from(app: swf.App)
     async with app.worker():
         for workflow in (bare, in_step, in_group, blocking):
             for number, handle in enumerate(await app.trigger_many(workflow, range(3))):
-                run = await app.wait(handle.id, timeout="10s")
+                run = await handle.wait(timeout="10s")
                 assert run.status is Status.FAILED
                 assert type(errors[number]).__name__ in (run.error_json or "")
                 assert run.last_error
@@ -351,7 +351,7 @@ async def test_a_handler_that_never_returns_ends_at_its_deadline_and_the_worker_
     async with app.worker():
         handle = await app.trigger("t.bad.v1")
         try:
-            assert (await app.wait(handle.id, timeout="5s")).status is Status.TIMED_OUT
+            assert (await handle.wait(timeout="5s")).status is Status.TIMED_OUT
         finally:
             gate.set()
 

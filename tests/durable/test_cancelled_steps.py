@@ -62,7 +62,7 @@ async def test_a_step_that_ends_by_a_cancellation_of_its_own_fails_after_its_att
     async with app.worker():
         handle = await app.trigger(own)
         assert await handle.result("15s") == ["CancelledError", "True"]
-        [recorded] = [one for one in await app.steps(handle.id) if one.kind == "step"]
+        [recorded] = [one for one in await handle.steps() if one.kind == "step"]
     assert len(ran) == 3
     assert (recorded.status, recorded.attempt) == ("failed", 3)
 
@@ -156,7 +156,7 @@ async def test_a_step_that_the_code_around_it_stops_has_not_failed_and_leaves_no
     async with app.worker():
         handle = await app.trigger(flow)
         await handle.result("15s")
-        assert [one for one in await app.steps(handle.id) if one.kind == "step"] == []
+        assert [one for one in await handle.steps() if one.kind == "step"] == []
     assert ran in (["long"], [])
 
 
@@ -179,5 +179,5 @@ async def test_a_run_that_is_cancelled_leaves_no_record_of_the_step_that_it_stop
         await handle.cancel()
         with pytest.raises(swf.RunCancelled):
             await handle.result("10s")
-    assert await app.steps(handle.id) == []
+    assert await handle.steps() == []
     assert ran == ["long"]

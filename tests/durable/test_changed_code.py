@@ -47,14 +47,14 @@ async def test_a_renamed_step_is_not_run_again_but_holds_the_run_with_both_names
     of(shop, "charge", "charge_card", "ship", "notify")
     handle = await begun(shop, old_code)
     new = shop.deploy(new_code)
-    with shop.app.served_by(new):
+    with swf.testing.serving(shop.app, new):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
             assert shop.did == ["charge", "ship"]
             assert "charge_card#0 is not on record, and charge#0, which is, is not asked for" in str(run.hold_reason)
             assert run.attempt == 0
             assert "renamed" in await handle.explain()
-            (told,) = [one for one in await shop.app.doctor() if one.check == "held-runs"]
+            (told,) = [one for one in await shop.app.doctor.examine() if one.check == "held-runs"]
             assert "1 of them because what is on record does not fit the code" in told.seen
             assert "resume --run-new" in str(told.fix)
             await handle.resume()
@@ -92,7 +92,7 @@ async def as_a_part(ctx: swf.Context) -> str:
 async def test_a_renamed_step_holds_the_run_although_its_old_name_is_a_word_of_the_code(shop: Shop, code: Any) -> None:
     of(shop, "charge", "charge_card", "ship", "notify")
     handle = await begun(shop, old_code)
-    with shop.app.served_by(shop.deploy(code)):
+    with swf.testing.serving(shop.app, shop.deploy(code)):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "charge_card#0 is not on record, and charge#0, ship#0 are, and are not asked for" in str(run.hold_reason)
@@ -114,7 +114,7 @@ async def test_a_step_that_is_added_before_others_of_its_kind_and_arguments_runs
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await handle.result("10s")
     assert shop.did == ["body"] * 3
@@ -141,7 +141,7 @@ async def test_a_step_that_is_added_before_those_of_an_object_runs(shop: Shop) -
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await handle.result("10s")
     assert shop.did == ["charge", "notify"]
@@ -152,7 +152,7 @@ async def test_a_step_finds_its_record_under_a_former_name(shop: Shop) -> None:
     handle = await begun(shop, old_code)
     of(shop, "charge_card", formerly="charge")
     new = shop.deploy(new_code)
-    with shop.app.served_by(new):
+    with swf.testing.serving(shop.app, new):
         async with shop.app.worker():
             assert await handle.result("10s") == ["charge", "ship", "notify"]
     assert shop.did == ["charge", "ship", "notify"]
@@ -173,10 +173,10 @@ async def test_a_record_under_a_former_name_belongs_to_one_call_only(shop: Shop)
 
     handle = await begun(shop, before)
     of(shop, "charge_card", formerly="charge")
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await handle.result("10s")
-    steps = {step.step_id: step.input_json for step in await shop.app.steps(handle.id) if step.kind == "step"}
+    steps = {step.step_id: step.input_json for step in await handle.steps() if step.kind == "step"}
     assert steps == {"charge#0": "1", "charge#1": "2", "charge#2": "3"}
     assert shop.did == ["charge", "charge", "charge"]
 
@@ -192,7 +192,7 @@ async def test_a_new_step_that_bears_a_former_name_is_not_taken_for_the_renamed_
         return [first, await ctx.step(charge_card, 1)]
 
     handle = await begun(shop, code)
-    with shop.app.served_by(shop.deploy(code)):
+    with swf.testing.serving(shop.app, shop.deploy(code)):
         async with shop.app.worker():
             assert await handle.result("10s") == ["charge", "charge_card"]
     assert shop.did == ["charge", "charge_card"]
@@ -205,7 +205,7 @@ async def test_a_workflow_may_say_that_renamed_steps_run(
     of(shop, "charge", "charge_card", "ship", "notify")
     handle = await begun(shop, old_code)
     new = shop.deploy(new_code, on_changed=policy)
-    with shop.app.served_by(new), caplog.at_level(logging.WARNING):
+    with swf.testing.serving(shop.app, new), caplog.at_level(logging.WARNING):
         async with shop.app.worker():
             assert await handle.result("10s") == ["charge_card", "ship", "notify"]
     assert any("seems to be renamed; it runs" in line.message for line in caplog.records) is (policy == "warn")
@@ -214,13 +214,13 @@ async def test_a_workflow_may_say_that_renamed_steps_run(
 async def test_a_hold_of_another_reason_lets_no_record_make_room(shop: Shop) -> None:
     of(shop, "charge", "charge_card", "ship", "notify")
     handle = await begun(shop, old_code)
-    with shop.app.served_by(shop.deploy(new_code)):
+    with swf.testing.serving(shop.app, shop.deploy(new_code)):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
     await handle.resume()
     await handle.hold(reason="for another reason")
     await handle.resume(run_new=True)
-    with shop.app.served_by(shop.deploy(old_code)):
+    with swf.testing.serving(shop.app, shop.deploy(old_code)):
         async with shop.app.worker():
             assert await handle.result("10s") == ["charge", "ship", "notify"]
     assert shop.did == ["charge", "ship", "notify"]
@@ -235,7 +235,7 @@ async def test_a_record_that_is_left_behind_at_the_end_is_told(shop: Shop, caplo
         await ctx.wait_for_signal(GO)
         return [first, await ctx.step(notify)]
 
-    with shop.app.served_by(shop.deploy(without)), caplog.at_level(logging.WARNING):
+    with swf.testing.serving(shop.app, shop.deploy(without)), caplog.at_level(logging.WARNING):
         async with shop.app.worker():
             assert await handle.result("10s") == ["ship", "notify"]
     assert "has ended without asking for charge#0, which is on record" in caplog.text
@@ -258,7 +258,7 @@ async def test_a_child_of_another_name_is_not_started_beside_the_one_on_record(s
         return one
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "t.child.v2#0 is not on record, and t.child.v1#0" in str(run.hold_reason)
@@ -284,7 +284,7 @@ async def test_a_renamed_branch_holds_the_run(shop: Shop) -> None:
         return done
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
     assert shop.did == ["charge", "charge"]
@@ -303,7 +303,7 @@ async def test_a_step_that_moved_into_a_branch_holds_the_run(shop: Shop) -> None
         await ctx.wait_for_signal(GO)
         return paid
 
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "seems to be moved" in str(run.hold_reason)
@@ -327,7 +327,7 @@ async def test_what_lost_a_race_is_not_missed(shop: Shop) -> None:
         return str(await ctx.step(charge, 1))
 
     handle = await begun(shop, code)
-    with shop.app.served_by(shop.deploy(code)):
+    with swf.testing.serving(shop.app, shop.deploy(code)):
         async with shop.app.worker():
             assert await handle.result("10s") == "charge"
 
@@ -361,7 +361,7 @@ async def test_calls_of_a_scope_come_in_no_order_and_are_not_taken_for_renamed_o
             await asyncio.gather(one(), other())
 
     handle = await begun(shop, code)
-    with shop.app.served_by(shop.deploy(code)):
+    with swf.testing.serving(shop.app, shop.deploy(code)):
         async with shop.app.worker():
             await handle.result("10s")
     assert shop.did == ["1", "2", "3"]
@@ -384,17 +384,17 @@ async def test_an_input_that_the_code_cannot_read_holds_the_run_and_fitting_code
 
     elsewhere = swf.App(url)  # which does not know the code
     handle = await elsewhere.trigger("t.input.v1", {"cents": "12"})
-    with app.served_by(made(strict)):
+    with swf.testing.serving(app, made(strict)):
         async with app.worker():
             run = await until_held(app, handle.id)
             assert "its payload does not fit t.input.v1" in str(run.hold_reason)
             assert "Deploy code that fits it, then resume it" in str(run.hold_reason)
             assert run.attempt == 0
     await handle.resume()
-    with app.served_by(made(lenient)):
+    with swf.testing.serving(app, made(lenient)):
         async with app.worker():
             assert await handle.result("10s") == 12
-    with app.served_by(made(strict, on_misfit="fail")):
+    with swf.testing.serving(app, made(strict, on_misfit="fail")):
         async with app.worker():
             with pytest.raises(swf.RunFailed, match=r"does not fit .* Deploy code that fits it, then retry it"):
                 await (await elsewhere.trigger("t.input.v1", {"cents": "12"})).result("10s")
@@ -424,12 +424,12 @@ async def test_a_record_that_the_code_cannot_read_holds_the_run_whatever_the_cod
         return str(cents)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "what is on record of price#0 cannot be read" in str(run.hold_reason)
     await handle.resume()
-    with shop.app.served_by(shop.deploy(before)):
+    with swf.testing.serving(shop.app, shop.deploy(before)):
         async with shop.app.worker():
             assert await handle.result("10s") == "12"
 
@@ -442,7 +442,7 @@ async def test_a_record_of_another_kind_holds_the_run_or_fails_it(shop: Shop, po
         await ctx.wait_for_signal("charge")
 
     handle = await begun(shop, old_code)
-    with shop.app.served_by(shop.deploy(after, on_misfit=policy)):
+    with swf.testing.serving(shop.app, shop.deploy(after, on_misfit=policy)):
         async with shop.app.worker():
             if policy == "hold":
                 assert "recorded as a step and is a signal now" in str(
@@ -478,11 +478,11 @@ async def test_a_signal_that_does_not_fit_may_be_skipped_and_is_on_record(app: s
         await until_it_waits(app, handle.id)
         await handle.signal("number", {"two": 2})
         await handle.signal("number", 3)
-        while not [step for step in await app.steps(handle.id) if step.step_id == "number#0" and step.completed_at]:
+        while not [step for step in await handle.steps() if step.step_id == "number#0" and step.completed_at]:
             await asyncio.sleep(0.01)
         await until_it_waits(app, handle.id)
         await handle.signal(GO)
         assert await handle.result("10s") == 3
-    skipped = [step for step in await app.steps(handle.id) if step.step_id.startswith("@skipped ")]
+    skipped = [step for step in await handle.steps() if step.step_id.startswith("@skipped ")]
     assert [step.output_json for step in skipped] == ['"one"', '{"two":2}']
     assert all("does not fit" in str(step.error_json) for step in skipped)

@@ -32,7 +32,7 @@ def weigh(parcel: str) -> int:
 
 
 async def ids(app: swf.App, handle: Any) -> list[str]:
-    return [step.step_id for step in await app.steps(handle.id)]
+    return [step.step_id for step in await handle.steps()]
 
 
 async def test_a_step_called_directly_in_an_async_workflow_is_recorded_and_not_run_again(app: swf.App) -> None:

@@ -53,11 +53,11 @@ async def test_a_run_that_forgot_an_await_fails_with_the_call_and_its_line(app: 
 
     async with app.worker():
         handle = await app.trigger(forgot)
-        run = await app.wait(handle.id, timeout="10s")
+        run = await handle.wait(timeout="10s")
     assert run.status is Status.FAILED
     assert run.attempt == 1
     assert re.search(told + rf" at test_forgotten_await\.py:{line_of(call)} was not awaited", str(run.last_error))
-    assert [step for step in await app.steps(handle.id) if step.status == "succeeded"] == []
+    assert [step for step in await handle.steps() if step.status == "succeeded"] == []
 
 
 OF_THE_APP: dict[str, Callable[[swf.App, swf.RunHandle[Any]], Any]] = {
@@ -84,7 +84,7 @@ async def test_a_call_of_the_app_that_a_workflow_forgot_to_await_fails_the_run(
 
     async with app.worker():
         handle = await app.trigger(forgot)
-        run = await app.wait(handle.id, timeout="10s")
+        run = await handle.wait(timeout="10s")
     assert run.status is Status.FAILED
     told = rf"{what} at test_forgotten_await\.py:{line_of(call)} was not awaited: .* write await {what}\("
     assert re.search(told, str(run.last_error))
@@ -207,7 +207,7 @@ async def test_a_plain_workflow_that_makes_a_call_for_an_async_one_fails_with_it
 
     async with app.worker():
         handle = await app.trigger(plain)
-        run = await app.wait(handle.id, timeout="10s")
+        run = await handle.wait(timeout="10s")
     assert run.status is Status.FAILED
     assert re.search(r"app\.trigger at test_forgotten_await\.py:\d+ was not awaited", str(run.last_error))
 
@@ -240,7 +240,7 @@ async def test_a_task_that_has_not_begun_when_the_code_returns_is_missed_too(app
 
     async with app.worker():
         handle = await app.trigger(at_once)
-        run = await app.wait(handle.id, timeout="10s")
+        run = await handle.wait(timeout="10s")
     assert run.status is Status.FAILED
     assert re.search(r"ctx\.step\(charge\) at .*:\d+ was still under way when the workflow", str(run.last_error))
 
@@ -310,7 +310,7 @@ async def test_a_coroutine_of_its_own_that_a_workflow_forgot_to_await_fails_the_
 
     async with app.worker():
         for workflow in (forgot, forgot, blocking):
-            run = await app.wait((await app.trigger(workflow)).id, timeout="10s")
+            run = await app.handle((await app.trigger(workflow)).id).wait(timeout="10s")
             assert run.status is Status.FAILED
             assert run.attempt == 1
             told = r"pay\(…\) at test_forgotten_await\.py:\d+ was not awaited.* write await pay\("
@@ -330,7 +330,7 @@ async def test_nothing_durable_happens_after_a_coroutine_was_thrown_away(app: sw
             await ship(1)
 
     async with app.worker():
-        run = await app.wait((await app.trigger(forgot)).id, timeout="10s")
+        run = await app.handle((await app.trigger(forgot)).id).wait(timeout="10s")
     assert run.status is Status.FAILED
     assert did == []
 
@@ -418,7 +418,9 @@ async def test_a_coroutine_that_the_code_has_left_on_its_way_is_named_and_stops_
 
 @pytest.mark.filterwarnings("ignore:coroutine .pay. was never awaited")
 async def test_what_the_attempts_of_a_step_leave_is_no_fault_of_the_workflow(app: swf.App) -> None:
-    app.settings = dataclasses.replace(app.settings, log_errors="type")  # the test tool keeps tracebacks, and frames
+    app._client.settings = dataclasses.replace(
+        app.settings, log_errors="type"
+    )  # the test tool keeps tracebacks, and frames
     charged: list[int] = []
 
     @swf.step(retry=swf.Retry(max_attempts=5, base=0.01, cap=0.01))

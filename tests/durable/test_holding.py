@@ -107,7 +107,7 @@ async def test_a_held_run_keeps_its_signals_and_is_not_claimed(app: swf.App) -> 
         assert len(ran) == before
         await handle.cancel()
         assert (await handle.get()).status is Status.CANCELLED
-    assert [signal.name for signal in await app.signals(handle.id) if signal.consumed_at is None] == ["more"]
+    assert [signal.name for signal in await handle.signals() if signal.consumed_at is None] == ["more"]
 
 
 async def test_what_no_attempt_could_mend_fails_all_the_same(app: swf.App) -> None:
@@ -131,7 +131,7 @@ async def test_what_no_attempt_could_mend_fails_all_the_same(app: swf.App) -> No
 
     async with app.worker():
         for handle in await app.trigger_many(handler, ["permanent", "in a step", "a child", "a wait"]):
-            run = await app.wait(handle.id, timeout="10s")
+            run = await handle.wait(timeout="10s")
             assert (run.status, run.is_held, run.attempt) == (Status.FAILED, False, 1), run.payload
 
 
@@ -143,7 +143,7 @@ async def test_a_held_run_still_times_out(app: swf.App) -> None:
     async with app.worker():
         handle = await app.trigger(handler)
         await until_held(handle)
-        assert (await app.wait(handle.id, timeout="10s")).status is Status.TIMED_OUT
+        assert (await handle.wait(timeout="10s")).status is Status.TIMED_OUT
 
 
 async def test_a_run_whose_last_execution_crashed_is_held_by_whoever_sweeps(app: swf.App, url: str) -> None:
@@ -193,4 +193,4 @@ def test_a_policy_that_does_not_exist_is_refused_when_declared(app: swf.App) -> 
     for value in values:
         with pytest.raises(swf.InvalidPolicy, match="on_exhausted must be 'fail' or 'hold', not"):
             app.workflow("t.hold.v1", on_exhausted=value)(handler)
-    assert not app.serves("t.hold.v1")
+    assert not app._client.serves("t.hold.v1")

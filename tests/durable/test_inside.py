@@ -151,7 +151,7 @@ async def test_a_childs_end_comes_through_the_app_as_an_error_of_its_kind(app: s
         await app.run(child)
 
     async with app.worker():
-        run = await app.wait((await app.trigger(parent)).id, timeout="10s")
+        run = await app.handle((await app.trigger(parent)).id).wait(timeout="10s")
     assert (run.status, run.attempt) == (Status.FAILED, 1)
     assert "ValueError: broken" in str(run.last_error)
     assert len(await runs_of(app, "t.child.v1")) == 1

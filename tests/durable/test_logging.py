@@ -135,7 +135,7 @@ async def test_a_branch_that_goes_on_is_heard_though_the_one_around_it_still_wai
         await until_paused(handle)
         await handle.signal("go")
         async with asyncio.timeout(10):
-            while any(signal.consumed_at is None for signal in await app.signals(handle.id)):
+            while any(signal.consumed_at is None for signal in await handle.signals()):
                 await asyncio.sleep(0.01)
         await until_paused(handle)
         await handle.signal("end")

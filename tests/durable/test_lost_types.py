@@ -157,7 +157,7 @@ async def test_an_input_for_a_workflow_that_takes_none_is_refused_also_by_name(
         with pytest.raises(swf.InvalidInput, match=r"t\.none\.v1 takes no input"):
             await app.trigger(target, given)  # type: ignore[arg-type]
     with pytest.raises(swf.InvalidSchedule, match=r"t\.none\.v1 takes no input"):
-        await app.put_schedule("s", "t.none.v1", every="1h", payload=given)
+        await app.schedules.put("s", "t.none.v1", every="1h", payload=given)
     assert [run async for run in app.runs()] == []
 
 

@@ -67,7 +67,7 @@ async def test_a_signal_of_the_wrong_type_fails_the_wait_and_a_retry_waits_for_a
         await handle.signal("n", "typo")
         with pytest.raises(swf.RunFailed, match="signal n"):
             await handle.result("10s")
-        assert all(signal.consumed_at for signal in await app.signals(handle.id))
+        assert all(signal.consumed_at for signal in await handle.signals())
         await handle.retry()
         await until(handle, Status.PAUSED)
         await handle.signal("n", 7)

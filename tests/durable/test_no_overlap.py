@@ -121,7 +121,7 @@ async def test_a_run_that_is_over_leaves_no_tasks_behind(app: swf.App, ends: str
 
     async with app.worker():
         handle = await app.trigger(handler)
-        run = await app.wait(handle.id, timeout="5s")
+        run = await handle.wait(timeout="5s")
         assert run.status is Status.FAILED
         told = "still under way when the workflow returned" if ends == "well" else "ValueError: over"
         assert told in str(run.last_error)

@@ -140,7 +140,7 @@ async def app(tmp_path: Any) -> Any:
 async def test_no_pair_of_edits_repeats_an_effect_unseen(app: swf.App) -> None:
     program = Program(app)
     old = program.workflow(OLD)
-    with app.served_by(old):
+    with swf.testing.serving(app, old):
         async with app.worker():
             handles = await app.trigger_many(old, [None] * len(PAIRS))
             for handle in handles:
@@ -164,7 +164,7 @@ async def outcome_of(app: swf.App, program: Program, names: tuple[str, ...], han
     """None when all is well with this pair."""
     program.did.clear()
     code = edited(names)
-    with app.served_by(program.workflow(code)):
+    with swf.testing.serving(app, program.workflow(code)):
         async with app.worker():
             await handle.resume()
             await handle.signal(GO)

@@ -28,7 +28,7 @@ async def until_paused(handle: swf.RunHandle[Any]) -> swf.Run:
 
 
 async def free_signals(app: swf.App, handle: swf.RunHandle[Any]) -> list[tuple[str, Any]]:
-    return [(s.name, s.payload) for s in await app.signals(handle.id) if s.consumed_at is None]
+    return [(s.name, s.payload) for s in await handle.signals() if s.consumed_at is None]
 
 
 async def test_of_signals_that_are_all_there_the_losers_get_theirs_back_in_order(app: swf.App) -> None:
@@ -167,7 +167,7 @@ async def waits_on_record(app: swf.App, handle: swf.RunHandle[Any]) -> list[str]
     """None while the run is being executed."""
     if (await handle.get()).status is not Status.PAUSED:
         return None
-    histories = await app._engine.run(steps.load([handle.id]))
+    histories = await app._client.engine.run(steps.load([handle.id]))
     return [step.step_id for step in histories[handle.id].steps.values() if step.status == "waiting"]
 
 

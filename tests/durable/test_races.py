@@ -35,7 +35,7 @@ async def until_paused(handle: swf.RunHandle[Any]) -> swf.Run:
 
 
 async def free_signals(app: swf.App, handle: swf.RunHandle[Any]) -> list[tuple[str, Any]]:
-    return [(s.name, s.payload) for s in await app.signals(handle.id) if s.consumed_at is None]
+    return [(s.name, s.payload) for s in await handle.signals() if s.consumed_at is None]
 
 
 async def test_a_race_is_won_by_the_first_and_remembered_with_its_value(app: swf.App) -> None:
@@ -356,5 +356,5 @@ def test_a_decided_race_keeps_its_winner_when_its_worker_is_killed(
     assert len(told) == 4 * 12 < len(lines), "no decided race was replayed"
     assert [winners for winners in told.values() if len(winners) > 1] == []
     for handle, winners in zip(handles, results, strict=True):
-        taken = [signal for signal in app.sync.signals(handle.id) if signal.consumed_at is not None]
+        taken = [signal for signal in app.sync.handle(handle.id).signals() if signal.consumed_at is not None]
         assert len(taken) == winners.count(2), "a signal was consumed by a race that it did not win"

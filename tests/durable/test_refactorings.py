@@ -148,12 +148,12 @@ HELD = {
 async def test_an_edit_that_would_repeat_a_finished_step_holds_the_run(shop: Shop, before: Any, after: Any) -> None:
     handle = await begun(shop, before)
     done = list(did)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert did == done
     assert "charge" in str(run.hold_reason)
-    with shop.app.served_by(shop.deploy(before)):  # and the old code goes on with all of it
+    with swf.testing.serving(shop.app, shop.deploy(before)):  # and the old code goes on with all of it
         async with shop.app.worker():
             await handle.resume()
             await handle.result("10s")
@@ -184,7 +184,7 @@ async def test_an_edit_that_leaves_every_step_recognisable_goes_on(
 ) -> None:
     handle = await begun(shop, before)
     did.clear()
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await handle.result("10s")
     assert did == new
@@ -242,10 +242,10 @@ async def test_a_restart_with_the_same_code_holds_no_run_whatever_its_names_are_
         did.append("quick")
 
     workflow = shop.deploy(code)
-    with shop.app.served_by(workflow):
+    with swf.testing.serving(shop.app, workflow):
         async with shop.app.worker(drain=0.0):
             handle = await shop.app.trigger(workflow)
-            while "quick" not in did or not await shop.app.steps(handle.id):
+            while "quick" not in did or not await handle.steps():
                 await asyncio.sleep(0.01)
         async with shop.app.worker():
             await handle.result("20s")
@@ -321,7 +321,7 @@ async def test_an_old_name_counts_only_where_the_workflow_itself_can_still_ask_f
 ) -> None:
     """The new step may call the old function, and the old method may still stand in its class."""
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
     assert did == ["charge 1"]
@@ -339,7 +339,7 @@ async def test_of_several_records_that_a_new_call_may_be_none_is_advised(shop: S
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             held = await until_held(shop.app, handle.id)
     assert "If it is one of them, write @swf.step(name='charge by card', formerly=…)" in str(held.hold_reason)
@@ -358,7 +358,7 @@ async def test_new_for_one_call_says_nothing_of_another(shop: Shop) -> None:
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             first = await until_held(shop.app, handle.id)
             await handle.resume(run_new=True)
@@ -397,8 +397,8 @@ async def test_what_is_under_way_beside_a_renamed_step_comes_to_its_record(shop:
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, before)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
     assert did == ["charge 1", "post"]
-    assert any("post#0" in step.step_id for step in await shop.app.steps(handle.id) if step.status == "succeeded")
+    assert any("post#0" in step.step_id for step in await handle.steps() if step.status == "succeeded")

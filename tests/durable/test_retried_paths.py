@@ -66,7 +66,7 @@ async def test_a_retry_that_takes_another_path_holds_no_run_whatever_its_names_a
     shop: Shop, code: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     workflow = swf.App("unused.db").workflow("t.planned.v1", retry=AGAIN)(code)
-    with shop.app.served_by(workflow):
+    with swf.testing.serving(shop.app, workflow):
         async with shop.app.worker():
             handle = await shop.app.trigger(workflow, PLAN)
             assert await handle.result("20s") == ["reserved x", "shipped x"]
@@ -101,7 +101,7 @@ async def released_under_another_name(ctx: swf.Context) -> str:
 async def test_a_rename_of_what_came_before_the_failed_step_is_held_after_a_retry_too(shop: Shop) -> None:
     handle = await begun(shop, paid)
     await _ended_by_its_failure(shop, handle)
-    with shop.app.served_by(shop.deploy(paid_under_another_name)):
+    with swf.testing.serving(shop.app, shop.deploy(paid_under_another_name)):
         async with shop.app.worker():
             await handle.retry()
             held = await until_held(shop.app, handle.id)
@@ -113,7 +113,7 @@ async def test_a_rename_on_the_path_of_a_failure_is_held_when_the_step_fails_aga
     handle = await begun(shop, paid)
     await _ended_by_its_failure(shop, handle)
     failures.append(1)
-    with shop.app.served_by(shop.deploy(released_under_another_name)):
+    with swf.testing.serving(shop.app, shop.deploy(released_under_another_name)):
         async with shop.app.worker():
             await handle.retry()
             held = await until_held(shop.app, handle.id)
@@ -135,20 +135,20 @@ async def test_a_rename_behind_a_step_that_was_done_again_is_held(shop: Shop) ->
         await ctx.wait_for_signal(GO)
 
     old = swf.App("unused.db").workflow("t.shop.v1", retry=AGAIN)(before)
-    with shop.app.served_by(old):
+    with swf.testing.serving(shop.app, old):
         async with shop.app.worker():
             handle = await shop.app.trigger(old)
             await until_it_waits(shop.app, handle.id)
     assert did == ["reserved", "shipped"]
     await handle.signal(GO)
-    with shop.app.served_by(shop.deploy(after)):
+    with swf.testing.serving(shop.app, shop.deploy(after)):
         async with shop.app.worker():
             held = await until_held(shop.app, handle.id)
     assert "take money#0 is not on record, and charge#0" in str(held.hold_reason)
 
 
 async def _ended_by_its_failure(shop: Shop, handle: Any) -> None:
-    with shop.app.served_by(shop.deploy(paid)):
+    with swf.testing.serving(shop.app, shop.deploy(paid)):
         async with shop.app.worker():
             with pytest.raises(swf.RunFailed):
                 await handle.result("20s")

@@ -37,7 +37,7 @@ class Flaky:
 
 
 async def ended(app: swf.App, handle: swf.RunHandle[Any]) -> swf.Run:
-    return await app.wait(handle.id, timeout="10s")
+    return await handle.wait(timeout="10s")
 
 
 async def bare(ctx: swf.Context, body: Flaky) -> Any:

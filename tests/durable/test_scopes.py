@@ -19,7 +19,7 @@ async def weigh(parcel: str) -> int:
 
 
 async def ids(app: swf.App, handle: Any) -> list[str]:
-    return sorted(step.step_id for step in await app.steps(handle.id) if step.kind == "step")
+    return sorted(step.step_id for step in await handle.steps() if step.kind == "step")
 
 
 async def in_its_own_task(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -90,7 +90,7 @@ async def test_a_library_that_renames_its_tasks_repeats_nothing_of_a_scope(app: 
 
     async with app.worker():
         handle = await app.trigger(agent)
-        while not [step for step in await app.steps(handle.id) if step.status == "waiting"]:
+        while not [step for step in await handle.steps() if step.status == "waiting"]:
             await asyncio.sleep(0.01)
         library.append(after_an_upgrade)
         await handle.signal(SIGNAL)
@@ -265,7 +265,7 @@ async def test_calls_without_a_key_of_tasks_that_follow_each_other_are_counted_t
     async with app.worker():
         handle = await app.trigger(follow)
         assert await handle.result("15s") == [1, 2, 3, 4]
-        recorded = {step.step_id: step.input_json for step in await app.steps(handle.id) if step.kind == "step"}
+        recorded = {step.step_id: step.input_json for step in await handle.steps() if step.kind == "step"}
     assert recorded == {
         **{f"agent:0/tool:{number}/weigh#0": f'"{parcel}"' for number, parcel in enumerate(["a", "bc", "def", "ghij"])},
         "agent:0/weigh#0": '"first"',

@@ -277,5 +277,5 @@ async def test_a_class_of_a_program_is_the_one_that_a_worker_imports(
     await handle.signal("go", None)
     async with flows.app.worker():
         assert await handle.result("15s") == "declined"
-    assert await app.read(handle.id, "path") == "declined"
+    assert await handle.read("path") == "declined"
     await flows.app.close()

@@ -199,7 +199,7 @@ async def test_a_step_calls_the_function_that_it_holds_now(
             handle = await app.trigger(pay)
             seen.append(await handle.result("10s"))
     assert seen == ["real 1", *(f"{one.__name__.partition('_')[0]} 1" for one in others), "real 1"]
-    (record,) = await app.steps(handle.id)
+    (record,) = await handle.steps()
     assert record.step_id == {"named": "other#0", "options": "charge#=k"}.get(how, "charge#0")
 
 
@@ -219,7 +219,7 @@ async def test_a_function_that_stands_in_keeps_name_and_type_of_the_step_however
     async with app.worker():
         handle = await app.trigger(pay)
         assert await handle.result("10s") == "Decimal('2.20')"
-    assert [step.step_id for step in await app.steps(handle.id)] == ["price#0"]
+    assert [step.step_id for step in await handle.steps()] == ["price#0"]
 
 
 async def test_a_decorated_method_belongs_to_its_object(app: swf.App) -> None:
@@ -238,4 +238,4 @@ async def test_a_decorated_method_belongs_to_its_object(app: swf.App) -> None:
     async with app.worker():
         handle = await app.trigger(pay)
         assert await handle.result("10s") == ["1 by one", "2 by two"]
-    assert [step.step_id for step in await app.steps(handle.id)] == ["charge#0", "charge#1"]
+    assert [step.step_id for step in await handle.steps()] == ["charge#0", "charge#1"]

@@ -367,7 +367,7 @@ async def test_a_blocking_handler_whose_own_thread_works_is_not_suspended(app: s
 
 
 async def test_stopping_does_not_wait_the_drain_time_for_runs_that_only_wait(app: swf.App) -> None:
-    app.settings = replace(app.settings, drain=6.0)
+    app._client.settings = replace(app.settings, drain=6.0)
 
     @app.workflow("t.waits.v1")
     async def handler(ctx: swf.Context) -> None:

@@ -124,7 +124,7 @@ async def test_calls_that_come_in_another_order_hold_the_run(
     shop_app[:] = [shop.app]
     handle = await begun(shop, looping(code, old))
     before = sorted(did)
-    with shop.app.served_by(shop.deploy(looping(code, new))):
+    with swf.testing.serving(shop.app, shop.deploy(looping(code, new))):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "other arguments" in str(run.hold_reason)
@@ -135,7 +135,7 @@ async def test_calls_that_come_in_another_order_hold_the_run(
 async def test_calls_that_are_added_behind_the_others_run(shop: Shop, code: Code) -> None:
     shop_app[:] = [shop.app]
     handle = await begun(shop, looping(code, [1, 2]))
-    with shop.app.served_by(shop.deploy(looping(code, [1, 2, 3], [1, 4]))):
+    with swf.testing.serving(shop.app, shop.deploy(looping(code, [1, 2, 3], [1, 4]))):
         async with shop.app.worker():
             assert await handle.result("10s") == "done"
 
@@ -146,7 +146,7 @@ async def test_other_arguments_that_are_nowhere_on_record_are_warned_of(
 ) -> None:
     handle = await begun(shop, looping(code, [1]))
 
-    with shop.app.served_by(shop.deploy(looping(code, [5]))):
+    with swf.testing.serving(shop.app, shop.deploy(looping(code, [5]))):
         async with shop.app.worker():
             assert await handle.result("10s") == "done"
     assert not [one for one in did if one.endswith("5")]
@@ -157,7 +157,7 @@ async def test_other_arguments_that_are_nowhere_on_record_are_warned_of(
 async def test_a_call_that_somebody_said_is_new_runs(shop: Shop, code: Code) -> None:
     shop_app[:] = [shop.app]
     handle = await begun(shop, looping(code, [1]))
-    with shop.app.served_by(shop.deploy(looping(code, [7, 1]))):
+    with swf.testing.serving(shop.app, shop.deploy(looping(code, [7, 1]))):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
             await handle.resume(run_new=True)
@@ -174,7 +174,7 @@ async def test_a_renamed_event_is_named_when_the_run_ends(shop: Shop, caplog: py
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, old)
-    with shop.app.served_by(shop.deploy(new)):
+    with swf.testing.serving(shop.app, shop.deploy(new)):
         async with shop.app.worker():
             await handle.result("10s")
     assert "without asking for @emit paid#0" in caplog.text
@@ -193,11 +193,11 @@ async def test_a_signal_that_is_sent_before_another_one_holds_the_run(shop: Shop
         return handler
 
     handle = await begun(shop, sending(["paid"]))
-    with shop.app.served_by(shop.deploy(sending(["packed", "paid"]))):
+    with swf.testing.serving(shop.app, shop.deploy(sending(["packed", "paid"]))):
         async with shop.app.worker():
             run = await until_held(shop.app, handle.id)
     assert "app.signal(packed) was not sent: an earlier execution has sent the signal paid" in str(run.hold_reason)
-    assert [signal.name for signal in await shop.app.signals(other.id)] == ["paid"]
+    assert [signal.name for signal in await shop.app.handle(other.id).signals()] == ["paid"]
 
 
 async def test_a_signal_whose_payload_has_changed_is_sent_once(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
@@ -211,10 +211,10 @@ async def test_a_signal_whose_payload_has_changed_is_sent_once(shop: Shop, caplo
         return handler
 
     handle = await begun(shop, sending(1))
-    with shop.app.served_by(shop.deploy(sending(2))):
+    with swf.testing.serving(shop.app, shop.deploy(sending(2))):
         async with shop.app.worker():
             await handle.result("10s")
-    assert [signal.payload_json for signal in await shop.app.signals(other.id)] == ["1"]
+    assert [signal.payload_json for signal in await shop.app.handle(other.id).signals()] == ["1"]
     assert "was sent before with another payload" in caplog.text
 
 
@@ -236,7 +236,7 @@ async def test_arguments_that_come_from_a_clock_hold_no_run(shop: Shop) -> None:
         return "done"
 
     workflow = shop.deploy(handler)
-    with shop.app.served_by(workflow):
+    with swf.testing.serving(shop.app, workflow):
         async with shop.app.worker():
             handle = await shop.app.trigger(workflow)
             for signal in ("a", "b", "c"):
@@ -249,7 +249,7 @@ async def test_arguments_that_come_from_a_clock_hold_no_run(shop: Shop) -> None:
 
 
 async def unread(app: swf.App, run_id: Any) -> bool:
-    return any(signal.consumed_at is None for signal in await app.signals(run_id))
+    return any(signal.consumed_at is None for signal in await app.handle(run_id).signals())
 
 
 async def test_another_step_with_the_arguments_of_a_changed_one_runs(shop: Shop) -> None:
@@ -264,7 +264,7 @@ async def test_another_step_with_the_arguments_of_a_changed_one_runs(shop: Shop)
         await charge(17)
 
     handle = await begun(shop, old)
-    with shop.app.served_by(shop.deploy(new)):
+    with swf.testing.serving(shop.app, shop.deploy(new)):
         async with shop.app.worker():
             await handle.result("10s")
     assert did == ["tick 17", "charge 17"]
@@ -283,7 +283,7 @@ async def test_calls_of_another_kind_do_not_hide_what_was_done(shop: Shop) -> No
         await ctx.wait_for_signal(GO)
 
     handle = await begun(shop, old)
-    with shop.app.served_by(shop.deploy(new)):
+    with swf.testing.serving(shop.app, shop.deploy(new)):
         async with shop.app.worker():
             await until_held(shop.app, handle.id)
-    assert len(await shop.app.children(handle.id)) == 1
+    assert len(await handle.children()) == 1

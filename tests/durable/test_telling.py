@@ -118,7 +118,7 @@ async def test_a_blocking_workflow_emits_and_publishes_too(app: swf.App, box: Ra
         handle = await app.trigger(handler)
         await handle.result("10s")
     assert outbox(box, handle.id) == [(1, "one", 1), (2, "two", 2)]
-    assert app.sync.read(handle.id, "progress") == 50
+    assert app.sync.handle(handle.id).read("progress") == 50
 
 
 async def test_a_run_cannot_tell_of_itself_what_only_the_ledger_may_tell(app: swf.App, box: Raw) -> None:
@@ -223,8 +223,8 @@ async def test_the_newest_value_of_each_name_can_be_read_in_its_type(app: swf.Ap
         while (await handle.get()).status is not Status.PAUSED:
             await asyncio.sleep(0.01)
         assert await handle.read("progress", Progress) == Progress(1)
-        assert await app.read(handle.id, "note") == "begun"
-        assert await asyncio.to_thread(app.sync.read, str(handle.id), "note") == "begun"
+        assert await handle.read("note") == "begun"
+        assert await asyncio.to_thread(app.sync.handle(str(handle.id)).read, "note") == "begun"
         assert await handle.read("nothing") is None
         with pytest.raises(swf.InvalidInput, match="published note"):
             await handle.read("note", Progress)
@@ -235,9 +235,9 @@ async def test_the_newest_value_of_each_name_can_be_read_in_its_type(app: swf.Ap
 
 async def test_reading_from_an_unknown_run_says_so(app: swf.App) -> None:
     with pytest.raises(swf.RunNotFound):
-        await app.read(uuid4(), "progress")
+        await app.handle(uuid4()).read("progress")
     with pytest.raises(swf.RunNotFound, match="not a run id"):
-        await app.read("seven", "progress")
+        await app.handle("seven").read("progress")
 
 
 async def test_reading_leaves_no_trace_on_the_run(app: swf.App, box: Raw) -> None:
@@ -305,7 +305,7 @@ async def test_a_retried_run_shows_its_newest_value_and_goes_on_from_there(app: 
         for number in range(3):
             await ctx.publish("progress", number)
             look = f"look {len(tried)} {number}"
-            at_the_top.append(await ctx.step(look, app.sync.read, ctx.run_id, "progress"))
+            at_the_top.append(await ctx.step(look, app.sync.handle(ctx.run_id).read, "progress"))
         tried.append(1)
         if len(tried) == 1:
             raise RuntimeError("again")

@@ -161,7 +161,7 @@ async def test_two_branches_that_wait_for_one_name_get_one_signal_each(app: swf.
             for number in range(3):
                 await handle.signal("go", number)
             assert await handle.result("10s") == [0, 1, 2]
-        assert None not in {signal.consumed_at for signal in await app.signals(handle.id)}
+        assert None not in {signal.consumed_at for signal in await handle.signals()}
 
 
 async def test_a_wait_that_ran_out_of_time_is_remembered(app: swf.App) -> None:
@@ -199,7 +199,10 @@ async def test_a_signal_to_a_finished_or_unknown_run_is_refused_and_unconsumed_o
         await handle.signal("go", 3)
     with pytest.raises(swf.RunNotFound):
         await app.signal(uuid4(), "go")
-    assert [(s.name, s.consumed_at is None) for s in await app.signals(handle.id)] == [("go", False), ("stray", True)]
+    assert [(s.name, s.consumed_at is None) for s in await handle.signals()] == [
+        ("go", False),
+        ("stray", True),
+    ]
 
 
 async def test_no_signal_is_lost_between_a_wait_and_a_pause(app: swf.App) -> None:

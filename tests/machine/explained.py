@@ -19,7 +19,7 @@ from machine import oracle
 from machine.entries import Batch
 from machine.machine import WORKERS, Machine, picks, types
 from machine.world import World
-from simpleworkflow.client.explain import DEPTH, explain
+from simpleworkflow.client.explaining.explain import DEPTH, explain
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.explanation import Explanation
 from simpleworkflow.model.moves import GIVEN_UP, Record

@@ -38,5 +38,5 @@ def _work(url: str, folder: str, name: str, fault: faults.Fault) -> None:
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     os.environ[parcels.LOG] = str(Path(folder) / "effects.log")
     faults.install(fault, Path(folder))
-    parcels.app.use(url)
+    parcels.app._client.use(url)
     serve(parcels.app, concurrency=10)

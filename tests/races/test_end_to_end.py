@@ -53,7 +53,7 @@ async def linger(dice: random.Random) -> None:
 
 
 async def has_paused(app: swf.App, run_id: UUID) -> bool:
-    return "paused" in [event.type for event in await app.events(run_id)]
+    return "paused" in [event.type for event in await app.handle(run_id).events()]
 
 
 @counts
@@ -84,7 +84,7 @@ async def test_every_signal_reaches_a_handler_that_waits_for_it(
         told.add(number)
         assert await handle.result("30s") == number
         tally.saw(late if await has_paused(app, handle.id) else early)
-        assert all(signal.consumed_at for signal in await app.signals(handle.id))
+        assert all(signal.consumed_at for signal in await handle.signals())
 
     async with app.worker():
         for start in range(0, iterations, AT_ONCE):
@@ -123,9 +123,9 @@ async def test_what_cancel_answers_is_how_the_run_ended(
             await until(lambda: number in began, "its handler has begun")
             await linger(dice)
         if number % 10 == 0:
-            await app.wait(handle.id, timeout="30s")
+            await handle.wait(timeout="30s")
         reply = await cancel(handle)
-        assert (await app.wait(handle.id, timeout="30s")).status == reply
+        assert (await handle.wait(timeout="30s")).status == reply
         tally.saw(cancel_first if reply == "cancelled" else ending_first)
 
     async with app.worker():

@@ -294,7 +294,7 @@ async def test_a_run_that_plain_sql_made_has_one_trace_which_its_id_decides(
         await app.signal(run_id, "approved")
     async with app.worker():
         for run_id in paused:
-            await app.wait(run_id, timeout="10s")
+            await app.handle(run_id).wait(timeout="10s")
     traces = {run_id: {_trace(s) for s in spans.all() if about(s, "run_id") == str(run_id)} for run_id in paused}
     assert [len(found) for found in traces.values()] == [1, 1]
     assert spans.tree()["traces"] == 2, "each run, with its child, is one trace"
@@ -320,10 +320,10 @@ async def test_nonsense_in_the_row_counts_as_absent(app: swf.App, nonsense: str,
 
     new = NewRun(new_id(), "t.plain.v1", "null", traceparent=nonsense)
     twin = NewRun(new_id(), "t.plain.v1", "null")
-    await app.perform(runs.create([new, twin]))
+    await app._client.run(runs.create([new, twin]))
     async with app.worker():
-        assert (await app.wait(new.id, timeout="10s")).status is Status.SUCCEEDED
-        await app.wait(twin.id, timeout="10s")
+        assert (await app.handle(new.id).wait(timeout="10s")).status is Status.SUCCEEDED
+        await app.handle(twin.id).wait(timeout="10s")
     assert spans.tree()["traces"] == 2
     assert "0af7651916cd43dd8448eb211c80319c" not in {f"{_trace(span):032x}" for span in spans.all()}
 
@@ -359,9 +359,9 @@ async def test_what_is_not_sampled_leaves_nothing_but_is_handed_on(app: swf.App)
         await handle.signal("approved")
         await handle.result("10s")
     by_sql = NewRun(new_id(), "t.label.v1", '"by sql"')
-    await app.perform(runs.create([by_sql]))
+    await app._client.run(runs.create([by_sql]))
     async with app.worker():
-        await app.wait(by_sql.id, timeout="10s")
+        await app.handle(by_sql.id).wait(timeout="10s")
     assert spans.all() == []
     carried = {run.id: run.traceparent async for run in app.runs() if run.id != by_sql.id}
     assert len(carried) == 2
@@ -479,14 +479,17 @@ def test_a_take_over_after_a_crash_goes_on_in_the_same_trace(url: str, tmp_path:
         return [json.loads(line) for line in lines]
 
     app = swf.App(url)
-    app.sync.check()
+    app.sync.doctor.check()
     first = start_python(TRACED_WORKER, url, str(files[0]), "dies", stdin=True)
     second = None
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == "ready\n"
         handle = app.sync.trigger("t.crash.v1")
-        until(lambda: "ActivityCompleted" in [line.type for line in app.sync.history(handle.id)], "a step is on record")
+        until(
+            lambda: "ActivityCompleted" in [line.type for line in app.sync.handle(handle.id).history()],
+            "a step is on record",
+        )
         first.send_signal(signal.SIGKILL)
         second = start_python(TRACED_WORKER, url, str(files[1]), "lives", stdin=True)
         assert handle.result("30s") == "done"

@@ -41,7 +41,7 @@ def test_an_order_is_killed_paid_meanwhile_and_finished_with_one_history(url: st
     (order,) = app.sync.runs()
     first = subprocess.Popen([sys.executable, str(PROGRAM)], cwd=tmp_path, env=environment)
     try:
-        until(lambda: "WorkflowTaskYielded" in types(app.sync.history(order.id)), "the order sleeps")
+        until(lambda: "WorkflowTaskYielded" in types(app.sync.handle(order.id).history()), "the order sleeps")
     finally:
         first.kill()
         first.wait()

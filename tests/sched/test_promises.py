@@ -317,12 +317,12 @@ async def test_code_that_asks_for_another_kind_of_thing_is_told_so(app: swf.App,
     run_id = await first_code(url)
     await app.signal(run_id, "go")
     async with app.worker():
-        run = await app.wait(run_id, timeout="10s")
+        run = await app.handle(run_id).wait(timeout="10s")
     assert run.status is Status.FAILED
     assert run.error is not None
     assert run.error["type"] == "NonDeterminismError"
     assert "charge#0 was recorded as a step and is a signal now" in run.error["message"]
-    assert types(await app.history(run_id))[-1] == "WorkflowFailed"
+    assert types(await app.handle(run_id).history())[-1] == "WorkflowFailed"
 
 
 async def test_code_with_activities_added_and_taken_away_goes_on(app: swf.App, url: str) -> None:
@@ -334,9 +334,9 @@ async def test_code_with_activities_added_and_taken_away_goes_on(app: swf.App, u
     run_id = await first_code(url)
     await app.signal(run_id, "go", 1)
     async with app.worker():
-        run = await app.wait(run_id, timeout="10s")
+        run = await app.handle(run_id).wait(timeout="10s")
     assert run.result == ["checked", 1]
-    assert told(await app.history(run_id))[1:] == [
+    assert told(await app.handle(run_id).history())[1:] == [
         "ActivityScheduled(charge)",
         "ActivityCompleted(charge)",
         YIELDED,
@@ -354,7 +354,7 @@ async def test_a_workflow_id_is_the_clients_and_starting_twice_starts_once(app: 
     assert first.id == again.id == mine
     with pytest.raises(swf.IdempotencyConflict):
         await app.trigger("sched.work.v1", {"a": 2}, id=mine)
-    assert types(await app.history(mine)) == ["WorkflowStarted"]
+    assert types(await app.handle(mine).history()) == ["WorkflowStarted"]
 
 
 async def test_workflows_are_listed_by_name_and_by_status_newest_first(app: swf.App) -> None:

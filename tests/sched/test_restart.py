@@ -91,7 +91,7 @@ EFFECTS = {
 
 
 def histories(app: swf.App, runs: dict[str, UUID]) -> dict[str, list[str]]:
-    return {type: told(app.sync.history(run_id))[1:] for type, run_id in runs.items()}
+    return {type: told(app.sync.handle(run_id).history())[1:] for type, run_id in runs.items()}
 
 
 def bring_to_their_middle(site: Site) -> dict[str, UUID]:

@@ -274,5 +274,5 @@ async def test_a_strangers_signal_does_not_sort_before_what_was_told(app: swf.Ap
 async def test_a_run_that_nobody_knows_has_no_history(app: swf.App, stranger: Raw) -> None:
     unknown = uuid4()
     with pytest.raises(swf.RunNotFound, match=str(unknown)):
-        await app.history(unknown)
+        await app.handle(unknown).history()
     assert stranger.sql("SELECT * FROM workflow.workflow_history WHERE workflow_id = ?", unknown) == []

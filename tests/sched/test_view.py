@@ -12,7 +12,7 @@ from typing import Any
 from support.ledger import Raw
 
 import simpleworkflow as swf
-from simpleworkflow.client.looking import EVENT_PAGE
+from simpleworkflow.client.reading import PAGE as EVENT_PAGE
 from simpleworkflow.model.states import Status
 
 from .room import details, of_type, told, types, until_status
@@ -31,7 +31,7 @@ async def test_a_run_that_is_started_signalled_and_cancelled_by_sql_alone_has_it
     stranger.sql("UPDATE workflow.workflow_run SET status = 'cancelled' WHERE id = ?", row["id"])
     lines = stranger.sql("SELECT * FROM workflow.workflow_history WHERE workflow_id = ? ORDER BY idx", row["id"])
     assert list(lines[0]) == COLUMNS
-    history = await app.history(row["id"])
+    history = await app.handle(row["id"]).history()
     assert (
         [line["event_type"] for line in lines]
         == types(history)

@@ -14,7 +14,7 @@ CHILDREN = 12
 
 def test_children_forked_in_the_middle_of_transactions_can_work(tmp_path: Path) -> None:
     app = swf.App(str(tmp_path / "fork.db"), settings=swf.Settings(store_timeout=5))
-    app.sync.check()
+    app.sync.doctor.check()
     stop = threading.Event()
 
     def keep_busy() -> None:

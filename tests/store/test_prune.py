@@ -353,7 +353,7 @@ async def test_whoever_meets_a_run_that_is_being_pruned_finds_it_gone(
     run_id = ended(raw, 40 * DAY, status="failed", idempotency_key="order-7", payload="null")
     child = still_open(raw, 1 * DAY, parent_id=run_id)
     app = swf.App(postgres_url)
-    await app.check()
+    await app.doctor.check()
     other.execute("SELECT 1 FROM workflow.workflow_run WHERE id = %s FOR UPDATE", [run_id])
     other.execute("DELETE FROM workflow.workflow_run WHERE id = %s", [run_id])
     retried = asyncio.create_task(app.retry(run_id))
@@ -546,7 +546,7 @@ async def test_a_pruned_run_is_told_to_be_none(url: str, ledger: Ledger, raw: Ra
     run_id = ended(raw, 40 * DAY)
     bystander(raw)
     app = swf.App(url, keep=[MONTH])
-    done = await app.prune()
+    done = await app.retention.prune()
     assert done.runs == Counter({("test.work.v1", Status.SUCCEEDED): 1})
     handle: swf.RunHandle[Any] = app.handle(run_id)
     for ask in (handle.get, lambda: app.explain(run_id), lambda: handle.result("5s"), lambda: app.cancel(run_id)):
@@ -577,7 +577,7 @@ async def test_a_call_that_makes_no_sense_deletes_nothing(
     before = raw.everything()
     app = swf.App(url)
     with pytest.raises(error, match=says):
-        await app.prune(**call)
+        await app.retention.prune(**call)
     assert raw.everything() == before
     await app.close()
 
@@ -589,7 +589,7 @@ async def test_the_blocking_twin_prunes_too_and_tells_how_far_it_is(url: str, le
     heard: list[int] = []
     app = swf.App(url)
     done = await asyncio.to_thread(
-        lambda: app.sync.prune(older_than="30 days", batch=1, tell=lambda so_far: heard.append(so_far.total))
+        lambda: app.sync.retention.prune(older_than="30 days", batch=1, tell=lambda so_far: heard.append(so_far.total))
     )
     assert done.total == 3
     assert [count for count, _ in itertools.groupby(heard)] == [0, 1, 2, 3]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import simpleworkflow as swf
-from simpleworkflow.client import doctor
-from simpleworkflow.client.findings import LIMITS, Finding, Level
+from simpleworkflow.client.doctor import examine as doctor
+from simpleworkflow.client.doctor.findings import LIMITS, Finding, Level
 
 
 def examined(url: str) -> list[Finding]:
     app = swf.App(url)
     try:
-        return app.sync.doctor()
+        return app.sync.doctor.examine()
     finally:
         app.sync.close()
 
@@ -25,7 +25,7 @@ def named(found: list[Finding], check: str) -> list[Finding]:
 
 
 def only(app: swf.App, check: str) -> Finding:
-    (found,) = named(app.sync.doctor(), check)
+    (found,) = named(app.sync.doctor.examine(), check)
     return found
 
 

@@ -111,7 +111,7 @@ class Watched:
 
     def statuses(self) -> Counter[str]:
         merged: Counter[str] = Counter()
-        for count in self.app.sync.counts():
+        for count in self.app.sync.activity.counts():
             merged[str(count.status)] += count.runs
         return merged
 

@@ -51,7 +51,7 @@ async def until_held(app: swf.App, run_id: Any) -> swf.Run:
 async def begun(shop: Shop, handler: Callable[..., Any], **options: Any) -> Any:
     """A run of the old code that waits for its signal."""
     old = shop.deploy(handler, **options)
-    with shop.app.served_by(old):
+    with swf.testing.serving(shop.app, old):
         async with shop.app.worker():
             handle = await shop.app.trigger(old)
             await until_it_waits(shop.app, handle.id)

@@ -102,7 +102,7 @@ async def test_steps_and_children_are_replaced_and_their_calls_recorded(app: swf
         assert await env.run(order, 100) == ["receipt-1", "label for parcel"]
         assert charged.calls == [((100,), {})]
         assert labelled.calls == [(("parcel",), {})]
-    assert not app.serves("media.label.v1")
+    assert not app._client.serves("media.label.v1")
 
 
 async def test_a_stub_may_raise_and_the_run_fails_as_it_would(app: swf.App) -> None:

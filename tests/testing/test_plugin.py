@@ -36,11 +36,11 @@ def test_forgets_its_env():
 
 @pytest.mark.simpleworkflow_real_database
 def test_is_allowed_to():
-    assert app.sync.counts() == []
+    assert app.sync.activity.counts() == []
 
 
 def test_has_an_env(workflow_env):
-    assert workflow_env(app).app.counts() == []
+    assert workflow_env(app).app.activity.counts() == []
 
 
 def test_names_its_own(tmp_path, monkeypatch):

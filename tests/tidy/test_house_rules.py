@@ -16,7 +16,7 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in SOURCES]
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
-LONG_FILES = {"client/sync.py": 1000}  # generated, and read by nobody
+LONG_FILES = {"client/generated/sync.py": 1000}  # generated, and read by nobody
 SQL = re.compile(r"\b(SELECT\s+\S|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE (TABLE|INDEX|SCHEMA))")
 SQL_ALLOWED = {"store/drivers/postgres.py", "store/drivers/sqlite.py"}  # BEGIN, PRAGMA and a ping: session control
 CLOCKS = re.compile(r"\b(datetime\.(now|utcnow|today)|time\.(time|time_ns|monotonic|perf_counter|sleep))\b")

@@ -101,8 +101,8 @@ async def awaited(order: Order, key: str | None) -> None:
     assert_type(await app.signal("approved", order, key="order-1"), UUID)
     assert_type(await app.signal("approved", payload=order, key="order-1"), UUID)
     assert_type(await app.signal(handle.id, "approved"), UUID)
-    assert_type(await app.wait(key="order-1", timeout="30s"), swf.Run)
-    await app.read("progress", key="order-1")
+    assert_type(await app.handle(key="order-1").wait(timeout="30s"), swf.Run)
+    await app.handle(key="order-1").read("progress")
     run = await handle.cancel("why")
     assert_type(run, swf.Run)
     assert_type(run.status, swf.Status)
@@ -123,7 +123,7 @@ def blocking(order: Order) -> None:
     assert_type(app.sync.handle(handle.id, pay), swf.SyncRunHandle[Receipt])
     assert_type(app.sync.signal("approved", order, key="order-1"), UUID)
     assert_type(app.sync.signal("approved", payload=order, key="order-1"), UUID)
-    assert_type(app.sync.read("progress", as_type=Receipt, key="order-1"), Receipt | None)
+    assert_type(app.sync.handle(key="order-1").read("progress", as_type=Receipt), Receipt | None)
     assert_type(app.sync.cancel(key="order-1"), swf.Run)
     assert_type(app.sync.runs(), Iterator[swf.Run])
     with app.sync.worker(name="inside"):
@@ -181,10 +181,10 @@ async def bank(ctx: swf.Context) -> str:
 
 async def others(app: swf.App) -> None:
     handle = app.handle(uuid4(), pay)
-    assert_type(await app.read(handle.id, "progress", Receipt), Receipt | None)
-    assert_type(await app.read(handle.id, "progress"), Any)
-    assert_type(await app.read("progress", Receipt, key="order-4711"), Receipt | None)
-    assert_type(await app.read("progress", as_type=Receipt, key="order-4711"), Receipt | None)
+    assert_type(await handle.read("progress", Receipt), Receipt | None)
+    assert_type(await handle.read("progress"), Any)
+    assert_type(await app.handle(key="order-4711").read("progress", Receipt), Receipt | None)
+    assert_type(await app.handle(key="order-4711").read("progress", as_type=Receipt), Receipt | None)
     assert_type(await handle.read("progress", int), int | None)
     assert_type(await handle.read("progress", list[int] | None), Any)
     store = await pgqrs.open_store("x.db")
@@ -194,7 +194,7 @@ async def others(app: swf.App) -> None:
 
 
 def others_blocking(app: swf.App) -> None:
-    assert_type(app.sync.read(uuid4(), "progress", Receipt), Receipt | None)
+    assert_type(app.sync.handle(uuid4()).read("progress", Receipt), Receipt | None)
     assert_type(app.sync.handle(uuid4()).read("progress", str), str | None)
 
 

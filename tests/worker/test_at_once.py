@@ -27,7 +27,7 @@ async def results(app: swf.App, handler: Any, inputs: list[Any], **options: Any)
 async def no_more_than_leased(app: swf.App, limit: int) -> None:
     """Until whatever was claimed ahead has gone back."""
     async with asyncio.timeout(10):
-        while sum(count.runs for count in await app.counts() if count.status == "leased") > limit:
+        while sum(count.runs for count in await app.activity.counts() if count.status == "leased") > limit:
             await asyncio.sleep(0.01)
 
 

@@ -213,13 +213,13 @@ async def crashed(app: swf.App, handles: list[swf.RunHandle[Any]], *, twice: boo
     """Lease the runs as a process that is gone: the first look around finds that. Twice makes suspects of them."""
     gone = f"gone@{host_token()}.4194300.1.ab"
     offer = leases.Offer((await handles[0].get()).type, 100, 3, 60_000_000, None)
-    one_by_one = not app._engine.ledger.has_lateral
-    taken = await app._engine.run(leases.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
+    one_by_one = not app._client.engine.ledger.has_lateral
+    taken = await app._client.engine.run(leases.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
     assert {lease.id for lease in taken} == {handle.id for handle in handles}
     if twice:
-        await app._engine.run(leases.crash([gone], limit=10, chance=0))
+        await app._client.engine.run(leases.crash([gone], limit=10, chance=0))
         again = leases.claim([offer], len(handles), gone, crashes=leases.ONCE, lane_by_lane=one_by_one)
-        assert len(await app._engine.run(again)) == len(handles)
+        assert len(await app._client.engine.run(again)) == len(handles)
 
 
 async def test_runs_whose_process_ended_once_go_on_together(app: swf.App) -> None:
@@ -267,9 +267,9 @@ async def test_a_suspect_does_not_starve_behind_a_backlog(app: swf.App) -> None:
     (suspect,) = await app.trigger_many(busy, [-1], priority=999)
     offer = leases.Offer("t.busy.v1", 999, 3, 60_000_000, None)
     gone = f"gone@{host_token()}.4194300.1.ab"
-    one_by_one = not app._engine.ledger.has_lateral
-    assert await app._engine.run(leases.claim([offer], 1, gone, lane_by_lane=one_by_one))
-    assert await app._engine.run(leases.crash([gone], limit=10, chance=0))
+    one_by_one = not app._client.engine.ledger.has_lateral
+    assert await app._client.engine.run(leases.claim([offer], 1, gone, lane_by_lane=one_by_one))
+    assert await app._client.engine.run(leases.crash([gone], limit=10, chance=0))
     await app.trigger_many(busy, range(500))
     async with app.worker(concurrency=2):
         await suspect.result("20s")
@@ -305,9 +305,9 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unburned(app: swf.Ap
     async with embedded:
         assert embedded._worker is not None
         offer = leases.Offer("t.lost.v1", 100, 3, 60_000_000, None)
-        one_by_one = not app._engine.ledger.has_lateral
+        one_by_one = not app._client.engine.ledger.has_lateral
         claim = leases.claim([offer], 1, embedded._worker.identity.id, lane_by_lane=one_by_one)
-        assert len(await app._engine.run(claim)) == 1
+        assert len(await app._client.engine.run(claim)) == 1
         async with asyncio.timeout(10):
             while (run := await handle.get()).status != "pending":
                 await asyncio.sleep(0.01)
@@ -336,7 +336,7 @@ def test_spans_of_a_worker_are_the_types_it_serves() -> None:
     async def one(ctx: swf.Context) -> None: ...
 
     async def look() -> tuple[Sequence[Span], Sequence[Span]]:
-        leaving, failing = app.make_worker(), app.make_worker(on_unknown="fail", prefixes=["t."])
+        leaving, failing = app._make_worker(), app._make_worker(on_unknown="fail", prefixes=["t."])
         return leaving._claimer.spans(), failing._claimer.spans()
 
     leaving, failing = asyncio.run(look())

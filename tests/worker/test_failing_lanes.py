@@ -12,7 +12,7 @@ from support.ledger import Raw
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.client.findings import Level
+from simpleworkflow.client.doctor.findings import Level
 from simpleworkflow.model.records import Lane
 from simpleworkflow.model.states import Reason
 from simpleworkflow.store import Ledger
@@ -78,18 +78,18 @@ async def test_explain_and_doctor_tell_of_a_lane_that_cannot_be_claimed(app: swf
     claims.failed(Lane(SICK, 100), ValueError(f"{ERROR}\n(twice)"))
     load = {"slots": 4, "taken": 0} | claims.told()
     await ledger.run(workers.announce("w@1", "ada", "host", 1, [("", "\U0010ffff")], load))
-    explained = await app.explanation(run.id)
+    explained = await app.handle(run.id).explanation()
     assert explained.reason is Reason.CLAIM_FAILS
     assert f"but claiming runs of {SICK}, priority 100, fails on ada: {ERROR} (twice)" in explained.sentence
-    assert (await app.explanation(other.id)).reason is Reason.DUE
-    (found,) = [one for one in await app.doctor() if one.check == "failing-claims"]
+    assert (await app.handle(other.id).explanation()).reason is Reason.DUE
+    (found,) = [one for one in await app.doctor.examine() if one.check == "failing-claims"]
     assert (found.level, found.subject) == (Level.PROBLEM, SICK)
     assert ERROR in found.seen
     assert f"simpleworkflow runs hold {run.id}" in str(found.fix)
     claims.worked(Lane(SICK, 100))
     await ledger.run(workers.announce("w@1", "ada", "host", 1, [("", "\U0010ffff")], claims.told()))
-    assert (await app.explanation(run.id)).reason is Reason.DUE
-    assert not [one for one in await app.doctor() if one.check == "failing-claims"]
+    assert (await app.handle(run.id).explanation()).reason is Reason.DUE
+    assert not [one for one in await app.doctor.examine() if one.check == "failing-claims"]
 
 
 async def test_a_lane_that_was_mended_is_claimed_again(
@@ -131,8 +131,8 @@ async def test_what_strangers_write_there_is_no_reason_to_fail(
     run = await app.trigger(SICK)
     await ledger.run(workers.announce("w@1", "ada", "host", 1, [("", "\U0010ffff")], {}))
     raw.sql("UPDATE workflow.workflow_worker SET load = ?", load)
-    assert (await app.explanation(run.id)).reason is Reason.DUE
-    await app.doctor()
+    assert (await app.handle(run.id).explanation()).reason is Reason.DUE
+    await app.doctor.examine()
 
 
 async def test_what_a_worker_cannot_claim_reaches_explain_and_doctor(
@@ -143,14 +143,14 @@ async def test_what_a_worker_cannot_claim_reaches_explain_and_doctor(
     run = await app.trigger(SICK)
 
     async def told() -> bool:
-        return (await app.explanation(run.id)).reason is Reason.CLAIM_FAILS
+        return (await app.handle(run.id).explanation()).reason is Reason.CLAIM_FAILS
 
     async with app.worker(name="ada"):
         await eventually(told, "the worker announces it")
-        explained = await app.explanation(run.id)
+        explained = await app.handle(run.id).explanation()
         assert f"claiming runs of {SICK}, priority 100, fails on ada: " in explained.sentence
         assert ERROR in explained.sentence
-        (found,) = [one for one in await app.doctor() if one.check == "failing-claims"]
+        (found,) = [one for one in await app.doctor.examine() if one.check == "failing-claims"]
         assert (found.level, found.subject) == (Level.PROBLEM, SICK)
         assert ERROR in found.seen
 
@@ -170,12 +170,12 @@ async def test_a_row_that_cannot_be_decoded_stops_its_own_lane_only(
     run = await app.trigger(SICK)
 
     async def told() -> bool:
-        return (await app.explanation(run.id)).reason is Reason.CLAIM_FAILS
+        return (await app.handle(run.id).explanation()).reason is Reason.CLAIM_FAILS
 
     async with app.worker():
         assert await app.run(WELL, timeout=20) == "well"
         await eventually(told, "explain tells it")
-        assert [one.subject for one in await app.doctor() if one.check == "failing-claims"] == [SICK]
+        assert [one.subject for one in await app.doctor.examine() if one.check == "failing-claims"] == [SICK]
     raw.close()
     await app.close()
 

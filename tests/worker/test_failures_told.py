@@ -15,7 +15,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.client import looking
+from simpleworkflow.client import reading
 from simpleworkflow.config import LogErrors
 from simpleworkflow.logs import RunFilter
 from simpleworkflow.model.states import Status
@@ -330,7 +330,7 @@ async def test_a_line_about_a_hook_that_fails_names_the_run_and_says_as_much_as_
 async def test_a_line_about_a_run_that_is_waited_for_quotes_errors_only_where_they_may_be_written(
     url: str, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, detail: LogErrors
 ) -> None:
-    monkeypatch.setattr(looking, "EXPLAIN_AFTER", 0.0)
+    monkeypatch.setattr(reading, "EXPLAIN_AFTER", 0.0)
     app = swf.App(url, settings=swf.Settings(log_errors=detail))
 
     @app.workflow("t.pay.v1", retry=swf.Retry(max_attempts=2, base="5m"))
@@ -403,11 +403,11 @@ async def test_a_run_that_the_sweep_gives_up_is_an_error(app: swf.App, lines: py
     async def crashes(ctx: swf.Context) -> None: ...
 
     handle = await app.trigger(crashes)
-    ledger, one_by_one = app._engine.ledger, not app._engine.ledger.has_lateral
+    ledger, one_by_one = app._client.engine.ledger, not app._client.engine.ledger.has_lateral
     offer = leases.Offer("t.crashes.v1", 100, 1, 1, None)
-    assert await app._engine.run(leases.claim([offer], 1, "gone", lane_by_lane=one_by_one))
+    assert await app._client.engine.run(leases.claim([offer], 1, "gone", lane_by_lane=one_by_one))
     sweeper = Sweeper(ledger, lambda: None, me="another", every=0.0, grace=0.0)
-    await app._engine.call(sweeper.sweep)
+    await app._client.engine.call(sweeper.sweep)
     assert (await handle.get()).status is Status.FAILED
     (only,) = [record for record in lines.records if record.levelname == "ERROR"]
     assert only.getMessage() == f"1 run failed for good after too many crashes: {handle.id}"

@@ -49,7 +49,7 @@ async def test_a_full_journal_wakes_the_claim_loop_when_it_has_room(
 
         monkeypatch.setattr(worker._ledger, "run", slow)
         async with asyncio.timeout(20):
-            while sum(c.runs for c in await app.counts() if c.status == "succeeded") < 1500:
+            while sum(c.runs for c in await app.activity.counts() if c.status == "succeeded") < 1500:
                 await asyncio.sleep(0.05)
     assert slowed
 
@@ -134,16 +134,16 @@ async def test_an_outage_longer_than_the_lease_is_no_crash_of_living_workers(app
     async def mine(ctx: swf.Context) -> None: ...
 
     handle = await app.trigger(mine)
-    ledger = app._engine.ledger
+    ledger = app._client.engine.ledger
     offer = leases.Offer("t.mine.v1", 100, 1, 1, None)
-    assert await app._engine.run(leases.claim([offer], 1, "me", lane_by_lane=not ledger.has_lateral))
-    assert await app._engine.run(leases.crash([], limit=10, chance=0, me="me")) == []
+    assert await app._client.engine.run(leases.claim([offer], 1, "me", lane_by_lane=not ledger.has_lateral))
+    assert await app._client.engine.run(leases.crash([], limit=10, chance=0, me="me")) == []
     sweeper = Sweeper(ledger, lambda: None, me="another", every=0.0, grace=60.0)
     sweeper._last -= 100
-    await app._engine.call(sweeper.sweep)
+    await app._client.engine.call(sweeper.sweep)
     assert (await handle.get()).status == "leased", "after an outage leases are not judged at once"
     sweeper._not_before = 0.0
-    await app._engine.call(sweeper.sweep)
+    await app._client.engine.call(sweeper.sweep)
     assert (await handle.get()).status == "failed"
 
 
@@ -273,17 +273,22 @@ async def test_code_that_has_run_counts_as_started_though_its_pause_did_not_land
         handle = await app.trigger(waits, start_within="1 day")
         await eventually(lambda: has_event(app, handle, "released"), "handed back")
     assert (await handle.get()).started_at is not None
-    assert [event.type for event in await app.events(handle.id)][:4] == ["created", "leased", "started", "released"]
+    assert [event.type for event in await handle.events()][:4] == [
+        "created",
+        "leased",
+        "started",
+        "released",
+    ]
 
 
 async def has_event(app: swf.App, handle: swf.RunHandle[Any], wanted: str) -> bool:
-    return any(event.type == wanted for event in await app.events(handle.id))
+    return any(event.type == wanted for event in await handle.events())
 
 
 async def test_the_blocking_twin_is_refused_inside_an_async_workflow(app: swf.App) -> None:
     @app.workflow("t.blocks.v1", retry=swf.Retry(max_attempts=1))
     async def blocks(ctx: swf.Context) -> None:
-        app.sync.counts()
+        app.sync.activity.counts()
 
     async with app.worker():
         with pytest.raises(swf.RunFailed, match="await the App instead"):

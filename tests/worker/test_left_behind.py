@@ -74,7 +74,7 @@ async def test_a_worker_whose_database_is_locked_does_not_say_that_runs_were_han
         busy.set()
         await asyncio.Event().wait()
 
-    worker = app.make_worker(process_ends=True)
+    worker = app._make_worker(process_ends=True)
     working = asyncio.create_task(worker.run())
     handle = await app.trigger(long)
     await asyncio.wait_for(busy.wait(), 30)
@@ -90,7 +90,7 @@ async def test_whether_code_that_goes_on_has_lost_its_run_is_told_as_it_is(
 ) -> None:
     app = swf.App(url, settings=BRIEF)
     with stubborn(app) as (workflow, busy):
-        worker = app.make_worker(process_ends=True)
+        worker = app._make_worker(process_ends=True)
         working = asyncio.create_task(worker.run())
         handle = await app.trigger(workflow)
         await eventually(busy.is_set, "the code that does not stop")
@@ -112,7 +112,7 @@ async def test_a_worker_that_leaves_everything_in_order_has_nothing_to_tell(url:
     async def short(ctx: swf.Context) -> int:
         return 1
 
-    worker = app.make_worker(process_ends=True)
+    worker = app._make_worker(process_ends=True)
     working = asyncio.create_task(worker.run())
     assert await app.run(short) == 1
     assert await stopped(worker, working) is None
@@ -128,7 +128,7 @@ async def test_a_stop_is_no_longer_than_its_graces_though_somebody_has_locked_th
     @app.workflow("t.idle.v1")
     async def idle(ctx: swf.Context) -> None: ...
 
-    worker = app.make_worker(process_ends=True)
+    worker = app._make_worker(process_ends=True)
     working = asyncio.create_task(worker.run())
     await worker.ready.wait()
 
@@ -151,7 +151,7 @@ async def test_a_stop_ends_though_the_database_refuses_what_it_has_to_say(
 ) -> None:
     app = swf.App(url, settings=BRIEF)
     with stubborn(app) as (workflow, busy):
-        worker = app.make_worker(process_ends=refused == "settle")
+        worker = app._make_worker(process_ends=refused == "settle")
         working = asyncio.create_task(worker.run())
         await app.trigger(workflow)
         await eventually(busy.is_set, "the code that does not stop")
@@ -224,7 +224,7 @@ async def test_a_run_that_ended_while_a_stranger_had_its_row_is_written_down_as_
         monkeypatch.setattr(Journal, "drain", drain)
         return await drain(journal, timeout)
 
-    worker = app.make_worker(process_ends=True)
+    worker = app._make_worker(process_ends=True)
     working = asyncio.create_task(worker.run())
     handle = await app.trigger(ended)
     await eventually(begun.is_set, "the code")

@@ -59,7 +59,7 @@ def as_written(records: list[logging.LogRecord]) -> str:
 async def test_a_row_that_the_database_refuses_is_not_quoted(app: swf.App) -> None:
     bad = NewRun(new_id(), "t.pay.v1", json.dumps(SECRET), traceparent="x" * 513)
     with pytest.raises(swf.StoreError) as refused:
-        await app.perform(runs.create([bad]))
+        await app._client.run(runs.create([bad]))
     causes: list[BaseException] = []
     error: BaseException | None = refused.value
     while error is not None:

@@ -84,7 +84,7 @@ async def test_an_outage_is_one_line_and_its_end_another_one(
         await eventually(lambda: any("is back" in line for line in loud(caplog)))
     await app.close()
     away, back = loud(caplog)
-    place = str(app._parsed)
+    place = str(app._client.address)
     assert away.startswith(f"the database {place} is away: nobody answers at ada:***@db; 1 run under way here keeps")
     assert away.endswith("nothing is claimed until it is back")
     assert back.startswith(f"the database {place} is back after ")

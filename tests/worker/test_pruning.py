@@ -194,7 +194,7 @@ async def test_a_retried_parent_whose_child_was_pruned_fails_and_says_so(url: st
             await run.result("20s")
         await app.trigger(child, delay="1h")  # heard of last
         broken.set()
-        gone = await app.prune(older_than="0s", prefix="test.child.v1")
+        gone = await app.retention.prune(older_than="0s", prefix="test.child.v1")
         assert gone.total == 1
         await app.retry(run.id)
         with pytest.raises(swf.RunFailed, match="is gone: its row was removed"):

@@ -238,7 +238,7 @@ async def test_a_worker_with_a_sink_takes_events_out_and_knows_its_apps_rules(ur
         await ctx.emit("order.placed", {"number": number})
         return number
 
-    app.emit_lifecycle("shop.*", "succeeded")
+    app.outbox.emit_lifecycle("shop.*", "succeeded")
     heap = Heap()
     async with app.worker(sink=heap, sink_source="/shop"):
         handle = await app.trigger(order, 7)

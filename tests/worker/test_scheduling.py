@@ -38,7 +38,7 @@ def tick(app: swf.App, seen: list[ScheduledSlot | None]) -> swf.Workflow[Any, An
 
 @pytest.fixture
 async def raw(app: swf.App, url: str) -> Any:
-    await app.check()
+    await app.doctor.check()
     connection = Raw(url)
     yield connection
     connection.close()
@@ -50,9 +50,9 @@ async def raw(app: swf.App, url: str) -> Any:
 async def test_schedules_beside_the_code_are_written_down_when_a_worker_starts(app: swf.App, tick: Any) -> None:
     app.schedule("0 9 * * *", tz="Europe/Berlin", payload="morning")(tick)
     app.schedule(every="15m", payload="often", name="often", overlap="skip", catch_up="all", window="1h")(tick)
-    assert await app.schedules() == []
+    assert await app.schedules.all() == []
     async with app.worker():
-        often, morning = await app.schedules()
+        often, morning = await app.schedules.all()
     assert (morning.name, morning.cron, morning.tz, morning.payload) == (
         "t.tick.v1",
         "0 9 * * *",
@@ -61,19 +61,19 @@ async def test_schedules_beside_the_code_are_written_down_when_a_worker_starts(a
     )
     assert (often.name, often.rhythm, often.overlap, often.catch_up) == ("often", "every 15m", "skip", "all")
     assert (often.type, often.origin, often.payload) == ("t.tick.v1", "code", "often")
-    await app.pause_schedule("often")
+    await app.schedules.pause("often")
     async with app.worker():
-        assert (await app.get_schedule("often")).is_paused, "what is paused stays paused"
-    assert (await app.get_schedule("t.tick.v1")) == morning, "what says the same is left as it is"
+        assert (await app.schedules.get("often")).is_paused, "what is paused stays paused"
+    assert (await app.schedules.get("t.tick.v1")) == morning, "what says the same is left as it is"
 
 
 async def test_a_worker_writes_down_only_what_it_serves_and_nothing_when_told_so(app: swf.App, tick: Any) -> None:
     app.schedule("@daily", payload="x")(tick)
     async with app.worker(prefixes="other."):
-        assert await app.schedules() == []
+        assert await app.schedules.all() == []
     async with app.worker(schedules=False):
-        assert await app.schedules() == []
-        await app.put_schedule("due", tick, every="1 week", payload="x")
+        assert await app.schedules.all() == []
+        await app.schedules.put("due", tick, every="1 week", payload="x")
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
@@ -106,8 +106,8 @@ async def test_what_cannot_be_is_refused_where_it_is_written(app: swf.App, tick:
     with pytest.raises(swf.InvalidSchedule, match="two schedules of the name"):
         app.schedule("@weekly", payload="x")(tick)
     with pytest.raises(swf.InvalidSchedule, match="Atlantis"):
-        await app.put_schedule("x", tick, "@daily", tz="Europe/Atlantis", payload="x")
-    assert await app.schedules() == []
+        await app.schedules.put("x", tick, "@daily", tz="Europe/Atlantis", payload="x")
+    assert await app.schedules.all() == []
 
 
 # On time
@@ -137,56 +137,62 @@ async def test_a_schedule_that_is_written_while_the_worker_sleeps_is_heard_of(
 ) -> None:
     """Whether hints or the look at other commits tell it: much sooner than the next look at an empty table."""
     async with app.worker(poll_every="1s"):
-        await app.put_schedule("soon", tick, every="1s", payload="x")
+        await app.schedules.put("soon", tick, every="1s", payload="x")
         await eventually(lambda: _enough(seen, 1), "its first slot", 5.0)
 
 
 async def test_resumed_is_run_now_and_backfilled_by_call(app: swf.App, tick: Any, seen: list[Any], raw: Raw) -> None:
     async with app.worker():
-        await app.put_schedule("weekly", tick, every="1 week", payload="x")
-        await app.pause_schedule("weekly", reason="holidays")
+        await app.schedules.put("weekly", tick, every="1 week", payload="x")
+        await app.schedules.pause("weekly", reason="holidays")
         move(raw, ago(0), "weekly")
-        run_id = await app.run_schedule_now("weekly")
+        run_id = await app.schedules.run_now("weekly")
         assert await app.handle(run_id).result("10s") == "x"
         assert seen[0].is_extra
         assert (seen[0].name, datetime.now(UTC) - seen[0].at < timedelta(seconds=30)) == ("weekly", True)
         told: list[tuple[int, int]] = []
-        done = await app.backfill_schedule(
+        done = await app.schedules.backfill(
             "weekly", ago(3), ago(0), tell=lambda done, total: told.append((done, total))
         )
         assert (done, told) == (swf.Backfill(3, 3), [(3, 3)])
-        assert await app.backfill_schedule("weekly", ago(4), ago(0)) == swf.Backfill(4, 1)
+        assert await app.schedules.backfill("weekly", ago(4), ago(0)) == swf.Backfill(4, 1)
         await eventually(lambda: _enough(seen, 5), "the slots of four weeks")
         assert len(seen) == 5, "paused"
-        await app.resume_schedule("weekly")
+        await app.schedules.resume("weekly")
         await eventually(lambda: _enough(seen, 6), "the slot that was missed")
     assert {slot.at for slot in seen[1:]} == {ago(n) for n in range(5)}
-    assert (await app.delete_schedule("weekly")).fired == 1
+    assert (await app.schedules.delete("weekly")).fired == 1
 
 
 async def test_calls_about_nobody_and_nonsense_are_refused_by_name(app: swf.App, tick: Any) -> None:
-    for call in (app.get_schedule, app.pause_schedule, app.resume_schedule, app.delete_schedule, app.run_schedule_now):
+    for call in (
+        app.schedules.get,
+        app.schedules.pause,
+        app.schedules.resume,
+        app.schedules.delete,
+        app.schedules.run_now,
+    ):
         for name in ("nobody", "no\0body", "no\udcffbody", "", 7):
             with pytest.raises(swf.ScheduleNotFound, match="there is no schedule"):
                 await call(name)  # type: ignore[arg-type]
-    await app.put_schedule("weekly", tick, every="1 week", payload="x")
+    await app.schedules.put("weekly", tick, every="1 week", payload="x")
     now = datetime.now(UTC)
     with pytest.raises(swf.InvalidInput, match="time zone"):
-        await app.backfill_schedule("weekly", now.replace(tzinfo=None), now)
+        await app.schedules.backfill("weekly", now.replace(tzinfo=None), now)
     with pytest.raises(swf.InvalidInput, match="between the years"):
-        await app.backfill_schedule("weekly", now.replace(year=1), now)
+        await app.schedules.backfill("weekly", now.replace(year=1), now)
     with pytest.raises(swf.InvalidSchedule, match="still to come"):
-        await app.backfill_schedule("weekly", now, now + WEEK)
-    await app.put_schedule("often", tick, every="1s", payload="x")
+        await app.schedules.backfill("weekly", now, now + WEEK)
+    await app.schedules.put("often", tick, every="1s", payload="x")
     with pytest.raises(swf.InvalidSchedule, match="100,000"):
-        await app.backfill_schedule("often", now - WEEK, now)
+        await app.schedules.backfill("often", now - WEEK, now)
 
 
 async def test_the_blocking_twin_says_the_same(app: swf.App, tick: Any) -> None:
     def by_hand() -> str:
-        app.sync.put_schedule("weekly", tick, every="1 week", payload="x")
-        app.sync.pause_schedule("weekly")
-        return app.sync.resume_schedule("weekly").name
+        app.sync.schedules.put("weekly", tick, every="1 week", payload="x")
+        app.sync.schedules.pause("weekly")
+        return app.sync.schedules.resume("weekly").name
 
     assert await asyncio.to_thread(by_hand) == "weekly"
 
@@ -198,7 +204,7 @@ async def test_a_broken_schedule_stops_alone_and_is_told_of_once(
     app: swf.App, tick: Any, seen: list[Any], raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("broken", "sound"):
-        await app.put_schedule(name, tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
+        await app.schedules.put(name, tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
     raw.sql("UPDATE workflow.workflow_schedule SET tz = 'Mars/Phobos' WHERE name = 'broken'")
     for name in ("broken", "sound"):
         move(raw, seconds_ago(5), name)
@@ -207,10 +213,10 @@ async def test_a_broken_schedule_stops_alone_and_is_told_of_once(
             await eventually(lambda: _enough(seen, 1), "the sound one")
             move(raw, seconds_ago(3), "sound")
             await eventually(lambda: _enough(seen, 2), "the sound one, again")
-            assert "Mars/Phobos" in str((await app.get_schedule("broken")).trouble)
-            await app.put_schedule("broken", tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
+            assert "Mars/Phobos" in str((await app.schedules.get("broken")).trouble)
+            await app.schedules.put("broken", tick, "0 0 * * *", tz="Europe/Berlin", payload="x")
             move(raw, seconds_ago(2), "broken")
-            await app.resume_schedule("broken")
+            await app.schedules.resume("broken")
             await eventually(lambda: _enough(seen, 3), "it goes on as soon as it is mended")
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
@@ -220,7 +226,7 @@ async def test_a_broken_schedule_stops_alone_and_is_told_of_once(
 async def test_missed_slots_that_are_left_out_are_told_of(
     app: swf.App, tick: Any, seen: list[Any], raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await app.put_schedule("weekly", tick, every="1 week", payload="x")
+    await app.schedules.put("weekly", tick, every="1 week", payload="x")
     move(raw, ago(3), "weekly")
     with caplog.at_level(logging.WARNING, "simpleworkflow.schedule"):
         async with app.worker():
@@ -232,12 +238,12 @@ async def test_missed_slots_that_are_left_out_are_told_of(
 
 async def test_the_doctor_names_schedules_that_are_in_vain_or_wait_too_long(app: swf.App, tick: Any, raw: Raw) -> None:
     for name, type in (("fine", "t.tick.v1"), ("typo", "t.tock.v1"), ("off", "t.off.v1"), ("far", "t.tick.v1")):
-        await app.put_schedule(name, type, every="1 week", payload="x")
+        await app.schedules.put(name, type, every="1 week", payload="x")
     move(raw, ago(0) + 1000 * WEEK, "far")
     app.workflow("t.off.v1")(tick.handler)
     async with app.worker():
-        await app.enable("t.off.v1", False)
-        found = [one for one in await app.doctor() if one.check == "schedules"]
+        await app.definitions.disable("t.off.v1")
+        found = [one for one in await app.doctor.examine() if one.check == "schedules"]
     assert [(one.subject, one.level.value) for one in found] == [
         ("far", "warning"),
         ("t.off.v1", "note"),
@@ -266,14 +272,14 @@ async def test_a_slot_that_the_database_refuses_holds_up_nobody_else(
 ) -> None:
     raw.connection.execute(REFUSE[backend])
     for name in ("bad", "good"):
-        await app.put_schedule(name, tick, every="1 week", payload="x")
+        await app.schedules.put(name, tick, every="1 week", payload="x")
         move(raw, ago(0), name)
     async with app.worker():
         await eventually(lambda: _enough(seen, 1), "the good one")
         assert seen[0].name == "good"
 
         async def is_blamed() -> bool:
-            return "not this one" in ((await app.get_schedule("bad")).trouble or "")
+            return "not this one" in ((await app.schedules.get("bad")).trouble or "")
 
         await eventually(is_blamed, "the bad one is blamed")
     assert keys(raw) == [key(ago(0), "good")]
@@ -285,9 +291,9 @@ async def test_a_run_that_a_stranger_has_locked_holds_up_only_its_own_schedule(
 ) -> None:
     """On SQLite whoever writes has the whole file, and nothing can be done about it."""
     monkeypatch.setattr("simpleworkflow.worker.schedule.BUSY_AGAIN", 0.1)
-    await app.put_schedule("stuck", "t.nobody.v1", every="1 week", overlap="cancel")
-    await app.put_schedule("free", tick, every="1 week", payload="x")
-    before = await app.run_schedule_now("stuck")
+    await app.schedules.put("stuck", "t.nobody.v1", every="1 week", overlap="cancel")
+    await app.schedules.put("free", tick, every="1 week", payload="x")
+    before = await app.schedules.run_now("stuck")
     for name in ("stuck", "free"):
         move(raw, ago(0), name)
     with raw.connection.transaction():
@@ -298,7 +304,7 @@ async def test_a_run_that_a_stranger_has_locked_holds_up_only_its_own_schedule(
     async with app.worker():
 
         async def has_fired() -> bool:
-            return (await app.get_schedule("stuck")).fired == 1
+            return (await app.schedules.get("stuck")).fired == 1
 
         await eventually(has_fired, "the other one, now that nobody is in its way", 10.0)
     assert raw.row(before)["status"] == "cancelled"
@@ -307,7 +313,7 @@ async def test_a_run_that_a_stranger_has_locked_holds_up_only_its_own_schedule(
 async def test_an_outage_does_not_end_the_role(
     app: swf.App, tick: Any, seen: list[Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await app.put_schedule("weekly", tick, every="1 week", payload="x")
+    await app.schedules.put("weekly", tick, every="1 week", payload="x")
     embedded = app.worker()
     async with embedded:
         worker = embedded._worker
@@ -322,13 +328,13 @@ async def test_an_outage_does_not_end_the_role(
 
         monkeypatch.setattr(worker._ledger, "run", away)
         move(raw, ago(0), "weekly")
-        await app.resume_schedule("weekly")
+        await app.schedules.resume("weekly")
         await eventually(lambda: _enough(seen, 1), "it goes on")
     assert len(refused) == 4
 
 
 async def test_two_workers_start_each_slot_once(app: swf.App, url: str, tick: Any, seen: list[Any], raw: Raw) -> None:
-    await app.put_schedule("tick", tick, every="1s", payload="x", catch_up="all")
+    await app.schedules.put("tick", tick, every="1s", payload="x", catch_up="all")
     start = seconds_ago(60)
     move(raw, start)
     async with app.worker(), app.worker():

@@ -55,7 +55,7 @@ def long(app: swf.App, begun: list[int], stopped: list[int]) -> Any:
 async def test_on_a_new_timeline_a_worker_stops_what_the_new_server_has_leased_to_another_one(
     app: swf.App, long: Any, begun: list[int], stopped: list[int], raw: Raw
 ) -> None:
-    worker = app.make_worker()
+    worker = app._make_worker()
     working = asyncio.create_task(worker.run())
     await worker.ready.wait()
     worker._renewer._tell = lambda _: None  # what renewals learn comes too late: claims would go on before
@@ -78,7 +78,7 @@ async def test_a_run_that_a_worker_gets_again_with_the_epoch_that_it_has_is_neve
     app: swf.App, long: Any, begun: list[int], stopped: list[int], raw: Raw
 ) -> None:
     """The new server has not seen the first claim, and nothing in a lease tells the two claims apart."""
-    worker = app.make_worker()
+    worker = app._make_worker()
     working = asyncio.create_task(worker.run())
     await worker.ready.wait()
     worker._renewer._tell = lambda _: None  # else the worker may learn of the loss before the claim, and drop the lease

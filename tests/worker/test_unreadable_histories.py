@@ -39,6 +39,6 @@ async def test_a_history_that_cannot_be_read_holds_its_own_run_only(tmp_path: Pa
     run = await made[2].get()
     assert run.status is Status.PENDING
     assert "its history cannot be read" in str(run.hold_reason)
-    assert "its history cannot be read" in (await app.explanation(run.id)).sentence
+    assert "its history cannot be read" in (await app.handle(run.id).explanation()).sentence
     raw.close()
     await app.close()

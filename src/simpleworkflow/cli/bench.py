@@ -73,7 +73,7 @@ def run_bench(url: str | None, *, runs: int, steps: int, as_json: bool, keep: bo
 
 
 async def _take(place: Place, plan: Plan, told: Told) -> tuple[dict[str, str], list[Figure]]:
-    settings = {setting.name: setting.value for setting in await place.app.perform(durability())}
+    settings = {setting.name: setting.value for setting in await place.app._client.run(durability())}
     return settings, await Measures(place.app, plan, told).take()
 
 

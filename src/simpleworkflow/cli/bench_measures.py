@@ -216,7 +216,7 @@ class Measures:
 
     async def _bulk_and_drain(self) -> list[Figure]:
         count = self._plan.runs
-        log_before = await self._app.perform(wal_position())
+        log_before = await self._app._client.run(wal_position())
         title = "trigger, in bulk"
         self._told(title, 0, count)
         started = monotonic()
@@ -224,7 +224,7 @@ class Measures:
         bulk = Rate("trigger_bulk", title, "runs/s", count, monotonic() - started)
         title = "drain of no-op runs"
         drain = Rate("drain", title, "runs/s", count, await self._drained(self._noop, count, title))
-        log_after = await self._app.perform(wal_position())
+        log_after = await self._app._client.run(wal_position())
         if log_before is None or log_after is None:
             return [bulk, drain]
         return [bulk, drain, Amount("wal", "write-ahead log", "bytes/run", count, (log_after - log_before) / count)]
@@ -249,14 +249,14 @@ class Measures:
                 elif monotonic() - moved > PATIENCE:
                     raise StoreError(f"{title}: only {calls} of {runs} runs were started; no figure is worth reporting")
                 elif monotonic() - max(moved, asked) > QUIET:
-                    await self._app.check()
+                    await self._app.doctor.check()
                     asked = monotonic()
             ended = monotonic()
         assert seen.first is not None
         return ended - seen.first
 
     async def _succeeded(self, workflow: Workflow[Any, Any]) -> int:
-        counts = await self._app.counts()
+        counts = await self._app.activity.counts()
         return sum(one.runs for one in counts if one.type == workflow.name and one.status is Status.SUCCEEDED)
 
 

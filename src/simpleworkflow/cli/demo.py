@@ -151,7 +151,7 @@ def look() -> list[Run]:
 
 
 def story(run_id: UUID) -> Story:
-    return Story(app.sync.events(run_id), app.sync.history(run_id), app.sync.signals(run_id))
+    return Story(app.sync.handle(run_id).events(), app.sync.handle(run_id).history(), app.sync.handle(run_id).signals())
 
 
 def leave(number: int, _: object) -> NoReturn:

@@ -102,11 +102,11 @@ def main() -> None:
     parent.keep_telling_files()
     try:
         if orders["url"] is not None:
-            app.use(orders["url"])
-        if app._parsed.target == MEMORY:
+            app._client.use(orders["url"])
+        if app._client.address.target == MEMORY:
             parent.tell(hopeless=True)
             fail("dev shows what another process does, and cannot look into its memory; name a file: --url dev.db")
-        parent.tell(url=app._url, schema=app._schema)
+        parent.tell(url=app._client.url, schema=app._client.schema)
         _migrate(app, parent)
     except SimpleWorkflowError as error:
         parent.tell(unloaded=True)

@@ -22,7 +22,7 @@ from .common import NOT_DONE, import_option, json_option, safe, say_json, url_op
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..client.findings import Finding
+    from ..client.doctor.findings import Finding
 
 MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "problem": ("✗", "bold red")}
 PLAIN_MARKS = {"ok": "+", "note": "-", "warning": "!", "problem": "X"}
@@ -66,13 +66,13 @@ def _app(url: str | None, target: str | None, imports: tuple[str, ...]) -> App:
 
     app = load_app(target, imports)
     if url is not None:
-        app.use(url)
+        app._client.use(url)
     return app
 
 
 async def _examine(app: App) -> list[Finding]:
     try:
-        return await app.doctor()
+        return await app.doctor.examine()
     finally:
         await app.close()
 
@@ -81,7 +81,7 @@ def _for_module(finding: Finding, app: App, target: str) -> Finding:
     """Name the module in its fix; or say that a worker of this one would not help."""
     if finding.fix is None or PLACEHOLDER not in finding.fix:
         return finding
-    if finding.subject is not None and not app.serves(finding.subject):
+    if finding.subject is not None and not app._client.serves(finding.subject):
         told = f"{target} has no workflow {finding.subject} either; find the App that has it"
         return replace(finding, fix=f"{told}: {finding.fix}")
     return replace(finding, fix=finding.fix.replace(PLACEHOLDER, target))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..clock import monotonic
-from ..model.records import FeedLine
+from ..model.records import EventLine
 from ..model.states import EventType
 from .common import json_option, say_json, url_option
 from .history import event_json
@@ -81,7 +81,7 @@ async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
         feed.look_again()
 
 
-def _say_line(line: FeedLine, out: Any) -> None:
+def _say_line(line: EventLine, out: Any) -> None:
     from rich.text import Text
 
     from .showing import STYLES, compact, first_line, safe, say
@@ -114,11 +114,11 @@ class Feed:
         self._told: OrderedDict[int, None] = OrderedDict()
         """Ids that were told and may be read again."""
 
-    async def page(self) -> list[FeedLine] | None:
+    async def page(self) -> list[EventLine] | None:
         """The next lines; None when there are no more for now."""
         if self._ended:
             return None
-        page = await self._app.feed(
+        page = await self._app.activity.events(
             self._since, after=self._place, limit=PAGE, prefix=self._prefix, events=self._kinds or None
         )
         self._place, self._ended = page.last, page.is_last

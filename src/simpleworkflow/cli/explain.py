@@ -30,7 +30,7 @@ INDENT = "    "
 def explain(run: str, url: str | None, as_key: bool, as_json: bool) -> None:
     """Say where a run stands and why; RUN is its id, the beginning of it, or its idempotency key."""
     with opened(url) as app:
-        told = app.sync.explanation(run_id_of(app, run, as_key))
+        told = app.sync.handle(run_id_of(app, run, as_key)).explanation()
     if as_json:
         say_json(as_data(told))
         return

@@ -31,13 +31,13 @@ def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool)
     """Draw the timeline of a run and tell its history."""
     with opened(url) as app:
         run_id = run_id_of(app, run, as_key)
-        events = app.sync.events(run_id)
+        events = app.sync.handle(run_id).events()
         if audit:
             _print_audit(events, as_json)
             return
         found = app.sync.get(run_id)
-        happenings = app.sync.history(run_id)
-        steps = [] if as_json else app.sync.steps(run_id)
+        happenings = app.sync.handle(run_id).history()
+        steps = [] if as_json else app.sync.handle(run_id).steps()
     if as_json:
         for line in happenings:
             say_json({"idx": line.idx, "type": line.type, "at": line.at, "details": line.details})

@@ -42,7 +42,7 @@ outbox.add_command(dispatch)
 def status(url: str | None, as_json: bool) -> None:
     """Show how many events wait, how late they are, which are dead, and who serves which lanes."""
     with opened(url) as app:
-        found = app.sync.outbox_status()
+        found = app.sync.outbox.status()
     if as_json:
         say_json(_status_json(found))
         return
@@ -98,10 +98,10 @@ def list_events(run: str | None, url: str | None, as_key: bool, as_json: bool) -
     """Show the events of RUN and what became of each; without RUN, what was given up."""
     with opened(url) as app:
         if run is None:
-            found = app.sync.dead_events(limit=MOST_DEAD)
+            found = app.sync.outbox.dead(limit=MOST_DEAD)
         else:
             run_id = run_id_of(app, run, as_key)
-            found = app.sync.outbox_events(run_id)
+            found = app.sync.outbox.events(run_id)
             if not found:
                 app.sync.get(run_id)
     if as_json:
@@ -181,7 +181,7 @@ def replay(
         raise click.UsageError("--from counts the events of one RUN")
     with opened(url) as app:
         run_id = None if run is None else run_id_of(app, run, as_key)
-        count = app.sync.replay_outbox(run_id, since=since, dead=dead, first=first or 1)
+        count = app.sync.outbox.replay(run_id, since=since, dead=dead, first=first or 1)
     if as_json:
         say_json({"replayed": count})
     else:
@@ -201,7 +201,7 @@ def skip(
 ) -> None:
     """Skip event SEQUENCE of RUN, which is dead or retried, so that the run's later events go out."""
     with opened(url) as app:
-        event = app.sync.skip_event(run_id_of(app, run, as_key), sequence, reason=reason, by=by)
+        event = app.sync.outbox.skip(run_id_of(app, run, as_key), sequence, reason=reason, by=by)
     if as_json:
         say_json(event_json(event))
     else:
@@ -219,7 +219,7 @@ def rules() -> None:
 def list_rules(url: str | None, as_json: bool) -> None:
     """List the rules."""
     with opened(url) as app:
-        found = app.sync.outbox_rules()
+        found = app.sync.outbox.rules()
     for rule in found:
         _tell_rule(rule, as_json)
     if not found and not as_json:
@@ -234,7 +234,7 @@ def list_rules(url: str | None, as_json: bool) -> None:
 def add(prefix: str, events: tuple[str, ...], url: str | None, as_json: bool) -> None:
     """Let EVENTs of types below PREFIX (billing.*) go to the outbox from now on."""
     with opened(url) as app:
-        added = app.sync.add_outbox_rules(prefix, events)
+        added = app.sync.outbox.add_rules(prefix, events)
     for rule in added:
         _tell_rule(rule, as_json)
     if len(added) < len(set(events)) and not as_json:
@@ -249,7 +249,7 @@ def add(prefix: str, events: tuple[str, ...], url: str | None, as_json: bool) ->
 def delete(prefix: str, events: tuple[str, ...], url: str | None, as_json: bool) -> None:
     """End rules; what is in the outbox already still goes out."""
     with opened(url) as app:
-        gone = app.sync.delete_outbox_rules(prefix, events)
+        gone = app.sync.outbox.delete_rules(prefix, events)
     for rule in gone:
         _tell_rule(rule, as_json, "deleted ")
     if len(gone) < len(set(events)) and not as_json:

@@ -52,14 +52,14 @@ def dispatch(url: str | None, sink: str, once: bool, source: str | None, keep: s
     configure("text", "WARNING" if once else log_level)
     app = open_app(url)
     try:
-        app.sync.check()
+        app.sync.doctor.check()
         asyncio.run(_publish_once(app, sink, source, keep) if once else _publish(app, sink, source, keep))
     finally:
         app.sync.close()
 
 
 async def _publish(app: App, sink: str, source: str | None, keep: str) -> None:
-    relay = app.make_relay(sink, source=source, keep=keep)
+    relay = app._make_relay(sink, source=source, keep=keep)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(relay.serve(stopping))
@@ -82,7 +82,7 @@ async def _publish(app: App, sink: str, source: str | None, keep: str) -> None:
 
 
 async def _publish_once(app: App, sink: str, source: str | None, keep: str) -> None:
-    relay = app.make_relay(sink, source=source, keep=keep)
+    relay = app._make_relay(sink, source=source, keep=keep)
     lanes = await relay.run_once()
     click.echo(_told(relay), err=True)
     if lanes < len(LANES):

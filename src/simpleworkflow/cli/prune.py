@@ -84,7 +84,7 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
 
     try:
         with _progress("counting" if dry_run else "deleting", total) as advance:
-            return app.sync.prune(**wanted, dry_run=dry_run, tell=heard)
+            return app.sync.retention.prune(**wanted, dry_run=dry_run, tell=heard)
     except KeyboardInterrupt:
         if dry_run:
             fail("interrupted; nothing was deleted")

@@ -58,15 +58,15 @@ class Page:
 
 def look_at(app: App, run_id: UUID, *, full: bool) -> Page:
     run = app.sync.get(run_id)
-    children = app.sync.children(run_id, limit=MOST_CHILDREN)
+    children = app.sync.handle(run_id).children(limit=MOST_CHILDREN)
     listed = children if full else children[:MOST_ROWS]
     return Page(
         run,
         str(app.sync.explain(run_id)),
-        app.sync.steps(run_id),
-        app.sync.signals(run_id),
+        app.sync.handle(run_id).steps(),
+        app.sync.handle(run_id).signals(),
         children,
-        app.sync.waits(child.id for child in listed if child.status is Status.PAUSED),
+        app.sync.activity.waits(child.id for child in listed if child.status is Status.PAUSED),
         full,
     )
 

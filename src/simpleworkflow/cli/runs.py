@@ -82,7 +82,9 @@ def _print_list(app: App, found: Iterator[Run], limit: int) -> UUID | None:
     if not shown:
         click.echo("no runs fit", err=True)
         return None
-    print_runs(shown, screen(), now(), waits=app.sync.waits(run.id for run in shown if run.status is Status.PAUSED))
+    print_runs(
+        shown, screen(), now(), waits=app.sync.activity.waits(run.id for run in shown if run.status is Status.PAUSED)
+    )
     return shown[-1].id
 
 

@@ -73,7 +73,7 @@ def add(
     """
     value = read_payload(payload, "--payload")
     with opened(url) as app, refusing():
-        written = app.sync.put_schedule(name, type, cron, payload=value, **how)
+        written = app.sync.schedules.put(name, type, cron, payload=value, **how)
     if as_json:
         say_json(schedule_json(written))
     else:
@@ -86,7 +86,7 @@ def add(
 def list_schedules(url: str | None, as_json: bool) -> None:
     """List every schedule, its next slot, and whether it is well."""
     with opened(url) as app:
-        found = app.sync.schedules()
+        found = app.sync.schedules.all()
     if as_json:
         for one in found:
             say_json(schedule_json(one))
@@ -104,7 +104,7 @@ def list_schedules(url: str | None, as_json: bool) -> None:
 def pause(name: str, reason: str | None, url: str | None, as_json: bool) -> None:
     """Start no slot of NAME until it is resumed."""
     with opened(url) as app:
-        _tell(app.sync.pause_schedule(name, reason=reason), as_json)
+        _tell(app.sync.schedules.pause(name, reason=reason), as_json)
 
 
 @schedule.command()
@@ -114,7 +114,7 @@ def pause(name: str, reason: str | None, url: str | None, as_json: bool) -> None
 def resume(name: str, url: str | None, as_json: bool) -> None:
     """Go on with NAME; slots that were missed follow its catch-up policy."""
     with opened(url) as app:
-        _tell(app.sync.resume_schedule(name), as_json)
+        _tell(app.sync.schedules.resume(name), as_json)
 
 
 @schedule.command()
@@ -129,7 +129,7 @@ def delete(name: str, yes: bool, url: str | None, as_json: bool) -> None:
     if not yes:
         click.confirm(f"Delete schedule {safe(name)}?", abort=True, err=True)
     with opened(url) as app:
-        gone = app.sync.delete_schedule(name)
+        gone = app.sync.schedules.delete(name)
     if as_json:
         say_json({"name": gone.name, "is_deleted": True})
     else:
@@ -145,7 +145,7 @@ def delete(name: str, yes: bool, url: str | None, as_json: bool) -> None:
 def run_now(name: str, url: str | None, as_json: bool) -> None:
     """Start one run of NAME at once; its slots stay as they are. Prints the run's id."""
     with opened(url) as app:
-        run_id = app.sync.run_schedule_now(name)
+        run_id = app.sync.schedules.run_now(name)
     if as_json:
         say_json({"name": name, "id": run_id})
     else:
@@ -170,7 +170,7 @@ def backfill(name: str, start: datetime, end: datetime | None, dry_run: bool, ur
         progress = _Progress()
         try:
             with progress.shown():
-                done = app.sync.backfill_schedule(name, start, end, tell=progress.tell, dry_run=dry_run)
+                done = app.sync.schedules.backfill(name, start, end, tell=progress.tell, dry_run=dry_run)
         except KeyboardInterrupt:
             far = f"{progress.done} of {progress.total} slots were dealt with; " if progress.total else ""
             fail(f"interrupted; {far}ask again to go on")
@@ -234,7 +234,7 @@ def coming(
     with refusing():
         if name is not None:
             with opened(url) as app:
-                found: NewSchedule = app.sync.get_schedule(name)
+                found: NewSchedule = app.sync.schedules.get(name)
         else:
             found = _made_up(cron, every, tz)
         slots = list(_slots_after(found, start or now(), count))

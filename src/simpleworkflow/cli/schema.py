@@ -75,7 +75,7 @@ def migrate_down(url: str | None, count: int, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm("This drops tables together with their data. Go on?", abort=True, err=as_json)
     with _at(url) as app:
-        undone = app.sync.migrate_down(count)
+        undone = app.sync.migrations.down(count)
     if as_json:
         say_json({"taken_back": undone})
         return
@@ -94,7 +94,7 @@ def migrate_status(url: str | None, as_json: bool) -> None:
     The exit code is 1 when some are missing or were applied with another text.
     """
     with _at(url) as app:
-        report = app.sync.migration_status()
+        report = app.sync.migrations.status()
     if as_json:
         say_json(
             [{"version": m.version, "name": m.name, "applied": m.applied, "is_changed": m.is_changed} for m in report]
@@ -118,7 +118,7 @@ def migrate_reset(url: str | None, yes: bool, force: bool, as_json: bool) -> Non
     """
     place = place_of(url)
     with opened(url) as app:
-        there = {f"{one.version}_{one.name}" for one in app.sync.migration_status() if one.applied is not None}
+        there = {f"{one.version}_{one.name}" for one in app.sync.migrations.status() if one.applied is not None}
         runs = _runs_there(app) if there else Counter()
         if not force and there:
             _refuse_the_living(app, runs)
@@ -145,7 +145,7 @@ def _reset(app: App, place: DatabaseURL) -> tuple[list[str], list[str]]:
     from ..store.migrate import migrations, reset
 
     app.sync.migrate()
-    undone, applied = asyncio.run(_awaited(app.perform(reset(migrations(place.dialect, place.schema)))))
+    undone, applied = asyncio.run(_awaited(app._client.run(reset(migrations(place.dialect, place.schema)))))
     return [f"{one.version}_{one.name}" for one in undone], [f"{one.version}_{one.name}" for one in applied]
 
 
@@ -159,7 +159,7 @@ def _runs_there(app: App) -> Counter[str] | None:
 
     counts: Counter[str] = Counter()
     try:
-        for one in app.sync.counts():
+        for one in app.sync.activity.counts():
             counts[str(one.status)] += one.runs
     except MissingMigration:
         return None
@@ -172,7 +172,7 @@ def _refuse_the_living(app: App, runs: Counter[str] | None) -> None:
     if runs is None:
         return
     open_runs = {status: runs[status] for status in sorted(OPEN) if runs[status]}
-    alive = app.sync.workers()
+    alive = app.sync.workers.alive()
     reasons = []
     if open_runs:
         reasons.append(
@@ -268,7 +268,7 @@ def _known(url: str | None) -> Known:
     place = place_of(url)
     known = migrations(place.dialect, place.schema)
     with _at(url) as app:
-        report = app.sync.migration_status()
+        report = app.sync.migrations.status()
     changed = [f"{one.version}_{one.name}" for one in report if one.is_changed]
     if changed:
         fail(f"{', '.join(changed)} was applied with another text; this database was made by a different build")

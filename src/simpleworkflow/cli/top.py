@@ -106,13 +106,13 @@ class Looker:
 
     async def start(self) -> None:
         """Find the newest event, from which rates are counted."""
-        pulse = await self.app.pulse()
+        pulse = await self.app.activity.pulse()
         self._place, self._at = pulse.last_event, monotonic()
 
     async def look(self) -> Snapshot:
-        pulse = await self.app.pulse(self._place)
+        pulse = await self.app.activity.pulse(self._place)
         since, self._at, self._place = self._at, monotonic(), pulse.last_event
-        crew = [worker for worker in await self.app.worker_states() if worker.is_alive]
+        crew = [worker for worker in await self.app.workers.all() if worker.is_alive]
         return Snapshot(
             rates_of(pulse, self._at - since),
             pulse.is_partial,
@@ -134,7 +134,7 @@ class Looker:
 
     async def count(self) -> None:
         started = monotonic()
-        found = await self.app.counts()
+        found = await self.app.activity.counts()
         self.counts = Counts(found, monotonic(), monotonic() - started)
 
     async def _count_quietly(self) -> None:

@@ -83,7 +83,7 @@ def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json
             return
         try:
             click.echo(f"run {handle.id}", err=True)
-            run = app.sync.wait(handle.id, timeout=patience)
+            run = app.sync.handle(handle.id).wait(timeout=patience)
         except ResultTimeout as error:
             fail(f"not finished after {patience}; {error}")
         except KeyboardInterrupt:
@@ -130,10 +130,10 @@ def _warn_of_typo(app: App, type: str) -> None:
     from ..store.operations.workers import known_names
 
     async def asked() -> list[str]:
-        return await app.perform(known_names())
+        return await app._client.run(known_names())
 
     try:
-        known = app._engine.block(asked())
+        known = app._client.engine.block(asked())
     except StoreError:
         return  # the run is there, whatever becomes of this question
     if type not in known and (meant := similar_name(type, known)) is not None:

@@ -54,7 +54,7 @@ async def _watch(app: App, run_id: UUID, interval: float, as_json: bool) -> Run:
     with sink.shown():
         while True:
             run = await app.get(run_id)  # before the history: what comes in between is told next time, not lost
-            for happening in await app.history(run_id, after=seen):
+            for happening in await app.handle(run_id).history(after=seen):
                 sink.happening(run, happening)
                 seen = happening.idx
             sink.state(run, str(await app.explain(run_id)))

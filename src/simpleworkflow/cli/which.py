@@ -46,7 +46,7 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
         return app.sync.get(key=text).id
     digits = text.strip().replace("-", "")
     is_id = FEWEST_DIGITS <= len(digits) <= WHOLE and set(digits) <= set(hexdigits)
-    found = app.sync.find(digits, limit=MOST_LISTED + 1) if is_id else []
+    found = app.sync.activity.find(digits, limit=MOST_LISTED + 1) if is_id else []
     if found and len(digits) == WHOLE:
         return found[0].id
     named = _with_key(app, text)

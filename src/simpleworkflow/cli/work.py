@@ -100,7 +100,7 @@ def run_worker(
     with loading_for(log_format, log_level):  # that code may set up logging itself
         app = load_app(target, imports, as_json=log_format == "json")
     if url is not None:
-        app.use(url)
+        app._client.use(url)
     options = {key: value for key, value in rest.items() if value is not None}
     if prefixes:
         options["prefixes"] = list(prefixes)
@@ -115,8 +115,8 @@ def serve(app: App, **options: Any) -> None:
 
 
 async def _serve(app: App, options: dict[str, Any]) -> None:
-    app._engine.ledger.watch()  # what the worker and its code meet is told once
-    worker, stopping = app.make_worker(process_ends=True, **options), asyncio.Event()
+    app._client.engine.ledger.watch()  # what the worker and its code meet is told once
+    worker, stopping = app._make_worker(process_ends=True, **options), asyncio.Event()
 
     def stop() -> None:
         stopping.set()
@@ -136,7 +136,7 @@ async def _serve(app: App, options: dict[str, Any]) -> None:
 
 async def _looked_at(app: App, stopping: asyncio.Event) -> bool:
     """Tables that do not fit end the command; a database that is not there yet is waited for. False: told to stop."""
-    look, stop = asyncio.ensure_future(app.check()), asyncio.ensure_future(stopping.wait())
+    look, stop = asyncio.ensure_future(app.doctor.check()), asyncio.ensure_future(stopping.wait())
     await asyncio.wait({look, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not stop.cancel():
         look.cancel()

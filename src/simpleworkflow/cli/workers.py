@@ -30,7 +30,7 @@ MOST_SPANS = 6
 def workers(url: str | None, everyone: bool, as_json: bool) -> None:
     """List the workers that are alive."""
     with opened(url) as app:
-        states = app.sync.worker_states()
+        states = app.sync.workers.all()
     states = [_as_this_host_knows(state) for state in states]
     shown = [state for state in states if everyone or state.is_alive]
     if as_json:

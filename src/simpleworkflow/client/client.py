@@ -1,195 +1,200 @@
-"""The calls that application code makes: trigger here; look (looking.py), control (control.py), prune (pruning.py).
+"""What every call of a program goes through: one database, opened by the first call, and the workflows known here.
 
-Async is the source; `sync.py` is generated from the signatures (tools/twin.py). "Touches the ledger, is awaited" is the
-one rule. Bad input is refused before anything is sent. Inside a workflow a trigger is a durable call: it starts a child
-once, however often the code runs (inside.py).
+App, handles and namespaces hold the same Client. It opens the engine when it is first needed, opens it anew in a forked
+child or after close(), runs operations of the store, and finds the run that a call is about: by its id, or by the
+business key that it was triggered with (`idempotency_key=`).
+
+A key is looked up by one statement on its unique index; a call by id asks nothing. A key belongs to one run at a time,
+and deleting the run frees it. So a handle keeps the run that its key named when it was first used. Inside a workflow
+the answer is on record, so that a replay means the same run even if another one has the key by then.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar, Unpack, overload
+import os
+import threading
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, TypeVar, cast
+from uuid import UUID
 
-from ..model.duration import Duration
-from ..model.errors import InvalidInput, SimpleWorkflowError, StoreError
-from ..model.records import Created, NewRun
-from ..runtime import tracing
-from ..runtime.execute import Execution
-from ..runtime.registry import Workflow
-from ..store.operations import workers
-from .addressing import check_address
-from .asking import check_served, similar_name
-from .borrowing import create_on
-from .handle import RunHandle
-from .inside import awaited, remember_created, start_children, workflow_here
-from .request import RunId, TriggerOptions, check_options, new_run, target_of
-from .schedules import Schedules
+from ..clock import Clock
+from ..config import DefaultURL, Settings, default_url, guards
+from ..model.errors import InvalidInput, RunNotFound, StoreUnavailable
+from ..model.names import check_key
+from ..model.records import Definition
+from ..runtime.hints import Hint
+from ..runtime.registry import Registry
+from ..store.operations import runs
+from ..store.protocol import Operation
+from ..store.url import parse_url
+from .engine import CLOSED, Engine
+from .inside import workflow_here
+from .request import RunId, run_uuid
 
-log = logging.getLogger("simpleworkflow.client")
+T = TypeVar("T")
 
-I = TypeVar("I")  # noqa: E741 - input and output
-O = TypeVar("O")  # noqa: E741
+SHOWN = 60
+"""Characters of a key that are shown in the name of a record."""
+
+_opening = threading.Lock()
+"""Two threads whose first calls meet must not open two engines."""
 
 
-class Client(Schedules):
-    @overload
-    async def trigger(self, workflow: Workflow[None, O], /, **options: Unpack[TriggerOptions]) -> RunHandle[O]: ...
+def _new_lock() -> None:
+    global _opening
+    _opening = threading.Lock()  # a forked child may have been born while another thread held it
 
-    @overload
-    async def trigger(
-        self, workflow: Workflow[I, O], input: I, /, **options: Unpack[TriggerOptions]
-    ) -> RunHandle[O]: ...
 
-    @overload
-    async def trigger(
-        self, workflow: str, input: Any = None, /, **options: Unpack[TriggerOptions]
-    ) -> RunHandle[Any]: ...
+os.register_at_fork(after_in_child=_new_lock)
 
-    @awaited("app.trigger")
-    async def trigger(self, workflow: Any, input: Any = None, /, **options: Unpack[TriggerOptions]) -> RunHandle[Any]:
-        """Accept one run; when this returns it survives the loss of everything but the database's disk."""
-        check_options(options)
-        target = target_of(workflow, self._registry)
-        new = new_run(target, input, options, limit=self.settings.max_payload)
-        (created,) = await self._accept([new], options)
-        if isinstance(workflow, str) and workflow not in self._looked_up and options.get("connection") is None:
-            await self._look_at_name(workflow)
-        return RunHandle(self, created.id, target.output_type, is_new=created.is_new)
 
-    async def _look_at_name(self, name: str) -> None:
-        """A name that nobody knows, and that is much like one of ours, is most likely mistyped. Asked once per name."""
-        self._looked_up.add(name)
-        held = [one.name for one in self._definitions()]
-        meant = None if name in held else similar_name(name, held)
-        if meant is None or workflow_here(self._home) is not None:
-            return
-        with suppress(StoreError):  # the run is there, whatever becomes of this question
-            if await self._engine.run(workers.definitions([name])):
-                return
-            log.warning("nobody has ever served %s, which was triggered: did you mean %r?", name, meant)
-
-    @overload
-    async def trigger_many(
-        self, workflow: Workflow[I, O], inputs: Iterable[I], /, **options: Unpack[TriggerOptions]
-    ) -> list[RunHandle[O]]: ...
-
-    @overload
-    async def trigger_many(
-        self, workflow: str, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
-    ) -> list[RunHandle[Any]]: ...
-
-    @awaited("app.trigger_many")
-    async def trigger_many(
-        self, workflow: Any, inputs: Iterable[Any], /, **options: Unpack[TriggerOptions]
-    ) -> list[RunHandle[Any]]:
-        """Accept one run per input, in few statements, in the order given.
-
-        Every input is checked before the first run is created. Many hundreds are sent in several statements: when the
-        database fails in between, some of them exist. Inside your own transaction (connection=) it is all or none.
-        """
-        check_options(options)
-        if options.get("id") is not None or options.get("idempotency_key") is not None:
-            raise InvalidInput("trigger_many makes many runs: id= and idempotency_key= belong to trigger")
-        target = target_of(workflow, self._registry)
-        new = [new_run(target, one, options, limit=self.settings.max_payload) for one in inputs]
-        accepted = await self._accept(new, options) if new else []
-        return [RunHandle(self, created.id, target.output_type, is_new=created.is_new) for created in accepted]
-
-    @overload
-    async def run(
-        self, workflow: Workflow[None, O], /, *, timeout: Duration | None = None, **options: Unpack[TriggerOptions]
-    ) -> O: ...
-
-    @overload
-    async def run(
+class Client:
+    def __init__(
         self,
-        workflow: Workflow[I, O],
-        input: I,
-        /,
+        url: str | None,
         *,
-        timeout: Duration | None = None,
-        **options: Unpack[TriggerOptions],
-    ) -> O: ...
+        schema: str | None,
+        settings: Settings | None,
+        clock: Clock | None,
+        registry: Registry,
+    ) -> None:
+        self.url = default_url() if url is None else url
+        self.schema = schema
+        self.address = parse_url(self.url, schema=schema)
+        self.clock = clock
+        self.registry = registry
+        self.settings = settings or Settings()
+        self._running: Engine | None = None
 
-    @overload
-    async def run(
-        self, workflow: str, input: Any = None, /, *, timeout: Duration | None = None, **options: Unpack[TriggerOptions]
-    ) -> Any: ...
+    @property
+    def engine(self) -> Engine:
+        """Opened by the first call, and anew in a forked child or after close(); but not by what is left of a call that
+        was under way when it was closed: nobody would close that one."""
+        with _opening:
+            engine = self._running
+            if engine is None or engine.is_closed or engine.is_inherited():
+                if engine is not None and engine.is_here():
+                    raise StoreUnavailable(CLOSED)
+                if isinstance(self.url, DefaultURL):
+                    for allow in guards:
+                        allow(self.url)
+                engine = self._running = Engine(self.url, self.schema, self.settings, self.clock)
+            return engine
 
-    @awaited("app.run")
-    async def run(
-        self, workflow: Any, input: Any = None, /, *, timeout: Duration | None = None, **options: Unpack[TriggerOptions]
-    ) -> Any:
-        """Trigger, wait, and return the output."""
-        if options.get("connection") is not None:
-            raise InvalidInput("run(connection=) would wait for a run that exists only after your commit; use trigger")
-        handle = await self.trigger(workflow, input, **options)
-        return await handle.result(timeout)
+    def home(self) -> object:
+        """Equal for Apps and workers of one and the same database."""
+        return self.engine.ledger.home
 
-    def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> Awaitable[list[Created]]:
-        """Plain functions as far as nothing is awaited: this is the hot path of whoever triggers much."""
-        here = workflow_here(self._home)
-        return self._create(new) if here is None and not options else self._accept_with(new, options, here)
+    def run(self, operation: Operation[T]) -> Awaitable[T]:
+        """Run one operation of the store."""
+        return self.engine.run(operation)
 
-    async def _accept_with(
-        self, new: Sequence[NewRun], options: TriggerOptions, here: Execution | None
-    ) -> list[Created]:
-        connection, require = options.get("connection"), options.get("require")
-        if connection is not None:
-            return await self._create(new, connection)
-        if require is not None and here is None:
-            await check_served(self._engine, new[0].type, require)
-        if here is None:
-            return await self._create(new)
-        if options.get("idempotency_key") is None and options.get("id") is None:
-            return await start_children(here, new)
-        return [await remember_created(here, new[0].type, lambda: self._create_one(new[0]))]
+    def block(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the engine's thread and block the calling thread until it is done."""
+        try:
+            engine = self.engine
+        except BaseException:
+            work.close()
+            raise
+        return engine.block(work)
 
-    async def _create_one(self, new: NewRun) -> Created:
-        (created,) = await self._create([new])
-        return created
+    async def tell(self, *hints: Hint) -> None:
+        """Tell other processes that something has happened."""
+        for hint in hints:
+            await self.engine.tell(hint)
 
-    def _create(self, new: Sequence[NewRun], connection: Any = None) -> Awaitable[list[Created]]:
-        """Now, and not as a child of a workflow: this is where a trace begins, or goes on."""
-        traced = tracing.look()
-        return self._insert(new, connection) if traced is None else self._create_traced(traced, new, connection)
+    def use(self, url: str) -> None:
+        """Point to another database, before the first call."""
+        if self._running is not None and not self._running.is_closed:
+            raise InvalidInput("this App is already open; choose its database before the first call")
+        self.address = parse_url(url, schema=self.schema)
+        self.url = url
 
-    async def _create_traced(self, traced: tracing.Tracing, new: Sequence[NewRun], connection: Any) -> list[Created]:
-        with traced.trigger(new[0].type, len(new)) as span:
-            made = await self._insert([one._replace(traceparent=span.carried) for one in new], connection)
-            span.made(made)
-            return made
+    @contextmanager
+    def elsewhere(self, url: str, *, clock: Clock | None = None) -> Iterator[None]:
+        """Use another database for a while, as tests do; the usual one is not touched meanwhile."""
+        before = self.url, self.address, self.clock, self._running
+        self.url, self.address, self.clock, self._running = url, parse_url(url), clock, None
+        try:
+            yield
+        finally:
+            self.url, self.address, self.clock, self._running = before
 
-    async def _insert(self, new: Sequence[NewRun], connection: Any) -> list[Created]:
-        if connection is None:
-            answers = await self._engine.create(new)
-        else:
-            answers = await create_on(connection, self._parsed, new, self._clock)
-        return [_accepted(answer) for answer in answers]
+    def close(self) -> None:
+        """Blocks for a moment. The next call opens it again."""
+        with _opening:
+            engine = self._running
+        if engine is not None and not engine.is_inherited():
+            engine.close()
 
-    @overload
-    def handle(
-        self, run_id: RunId | None = None, workflow: None = None, *, key: str | None = None
-    ) -> RunHandle[Any]: ...
+    # What is known here.
 
-    @overload
-    def handle(self, run_id: RunId | None, workflow: Workflow[Any, O], *, key: str | None = None) -> RunHandle[O]: ...
+    def definitions(self) -> Sequence[Definition]:
+        """The workflows that have a handler here."""
+        return [workflow.definition for workflow in self.registry.served()]
 
-    @overload
-    def handle(self, *, workflow: Workflow[Any, O], key: str) -> RunHandle[O]: ...
+    def serves(self, name: str) -> bool:
+        """Whether there is a handler for this type here."""
+        workflow = self.registry.find(name)
+        return workflow is not None and workflow.handler is not None
 
-    def handle(
-        self, run_id: RunId | None = None, workflow: Workflow[Any, Any] | None = None, *, key: str | None = None
-    ) -> RunHandle[Any]:
-        """A handle for a run that was triggered elsewhere, by its id or by the idempotency key it was triggered with
-        (looked up at the first call); give its workflow to have the output typed."""
+    # Which run is meant.
+
+    async def find(self, run_id: RunId | None, key: str | None) -> UUID:
+        """The run that is meant by this id or this key."""
         wanted = check_address(run_id, key)
-        return RunHandle(self, wanted, Any if workflow is None else workflow.output_type, key=key)
+        if key is None or wanted is not None:
+            return cast("UUID", wanted)
+        here = workflow_here(self.home)
+        if here is None:
+            return await self._with_key(key)
+
+        async def found() -> str:
+            return str(await self._with_key(key))
+
+        name = f"run of key {_as_name(key)}"
+        told: str = await here.call(lambda: here.durable.remember(name, found, str))
+        return UUID(told)
+
+    async def _with_key(self, key: str) -> UUID:
+        run_id = await self.run(runs.with_key(key))
+        if run_id is None:
+            raise RunNotFound(f"there is no run with the key {key!r}; the key of a deleted run is free again")
+        return run_id
 
 
-def _accepted(answer: Created | SimpleWorkflowError) -> Created:
-    if isinstance(answer, SimpleWorkflowError):
-        raise answer
-    return answer
+def check_address(run_id: RunId | None, key: str | None) -> UUID | None:
+    """Exactly one of id and key says which run; the id, if it is that one."""
+    if key is None:
+        if run_id is None:
+            raise InvalidInput("say which run: give its id, or key= with the idempotency key it was triggered with")
+        return run_uuid(run_id)
+    if run_id is not None:
+        raise InvalidInput(f"give the id of a run or key=, not both (id={str(run_id)!r}, key={key!r})")
+    check_key(key, "key")
+    return None
+
+
+def by_key(run_id: Any, name: Any, last: Any, missing: Any) -> tuple[Any, Any]:
+    """The arguments behind the run when a key says which run: signal("approved", payload, key="order-4711")."""
+    if run_id is None:
+        return name, last
+    if _is_id(run_id) or (name is not None and last is not missing):
+        raise InvalidInput(f"give the id of a run or key=, not both (id={str(run_id)!r})")
+    return (run_id, last) if name is None else (run_id, name)
+
+
+def _is_id(value: Any) -> bool:
+    try:
+        UUID(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _as_name(key: str) -> str:
+    """A key may hold anything printable; the name of a record may not, and two keys never share one."""
+    plain = "".join("_" if char in "#/" else char for char in key[:SHOWN])
+    return f"{plain} {sha256(key.encode()).hexdigest()[:12]}"

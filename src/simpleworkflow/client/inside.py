@@ -46,7 +46,7 @@ def awaited(what: str) -> Callable[[F], F]:
         @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             made = method(self, *args, **kwargs)
-            if CURRENT.get() is not None and (here := workflow_here(self._home)) is not None:
+            if CURRENT.get() is not None and (here := workflow_here(self._client.home)) is not None:
                 here.durable.made.add(f"{what} {id(made)}", made, what, caller(), BRANCH.get())
             return made
 

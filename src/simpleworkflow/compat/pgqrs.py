@@ -28,7 +28,7 @@ from enum import StrEnum
 from typing import Any, Unpack
 from uuid import UUID
 
-from ..app import App, WorkerChoices
+from ..app import App
 from ..client.request import TriggerOptions
 from ..config import Settings
 from ..model.duration import Duration
@@ -37,6 +37,7 @@ from ..model.names import check_type
 from ..model.records import Run
 from ..model.states import Status
 from ..runtime.registry import Workflow
+from ..worker.choices import WorkerChoices
 from .pgqrs_handlers import (
     RESUME,
     RUN_RETRY,
@@ -170,7 +171,7 @@ class Store:
     async def create_workflow(self, name: str) -> WorkflowBuilder:
         """Make the workflow known, so that it can be triggered; again and again changes nothing."""
         known = workflow(name)
-        await self.app.define(name)
+        await self.app.definitions.create(name)
         return known
 
     async def resume(self, run: RunId, result: Any = None) -> None:
@@ -190,7 +191,7 @@ class Store:
         return self._connect().__await__()
 
     async def _connect(self) -> Store:
-        await self.app.check()
+        await self.app.doctor.check()
         return self
 
     def _adopt(self, name: str, handler: Any, options: dict[str, Any], names: dict[str, Any]) -> None:

@@ -141,7 +141,7 @@ def check_emitted(event_type: str) -> str:
     if event_type.startswith(LIFECYCLE):
         raise InvalidName(
             f"{event_type[:80]!r} cannot be emitted: {LIFECYCLE}… are lifecycle events, which runs cannot tell of "
-            "themselves; choose another name, or let rules send the real ones (app.emit_lifecycle)"
+            "themselves; choose another name, or let rules send the real ones (app.outbox.emit_lifecycle)"
         )
     return event_type
 

@@ -257,16 +257,16 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class FeedLine(Event):
+class EventLine(Event):
     """One line of everybody's audit trail; the run may be gone while its events are still there."""
 
     run_type: str | None
 
 
-class FeedPage(NamedTuple):
+class EventPage(NamedTuple):
     """A window of the trail: the lines that fit, where to go on, and whether the end was reached."""
 
-    lines: list[FeedLine]
+    lines: list[EventLine]
     last: int
     is_last: bool
 

@@ -8,10 +8,12 @@
         assert await handle.result() == ["label-1"]
 
 `await env.run(fulfil, order)` does the same for a run that needs nobody: it skips all the time that the run would wait.
+`with swf.testing.serving(app, second_release):` lets other code serve a type, as a deploy would.
 Blocking tests write `with swf.testing.env(app) as env:` and use `app.sync`; pytest has the fixture `workflow_env`.
 """
 
 from .env import Env, SyncEnv, env
+from .serving import serving
 from .stubs import Stub
 
-__all__ = ["Env", "Stub", "SyncEnv", "env"]
+__all__ = ["Env", "Stub", "SyncEnv", "env", "serving"]

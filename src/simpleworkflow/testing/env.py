@@ -28,6 +28,7 @@ from ..runtime.context import Context
 from ..runtime.registry import Workflow
 from ..store.operations import leases, runs
 from ..worker.embedded import EmbeddedWorker
+from .serving import serving
 from .stand_ins import StandIn, stand_in
 from .stubs import Stub
 
@@ -99,7 +100,7 @@ class Env:
         name = target.name if isinstance(target, Workflow) else getattr(target, "__name__", repr(target))
         stub = Stub(name, does, returns, raises)
         if isinstance(target, Workflow):
-            self._stubs.enter_context(self.app.served_by(_as_workflow(target, stub)))
+            self._stubs.enter_context(serving(self.app, _as_workflow(target, stub)))
         elif callable(target):
             standing = self._stubs.enter_context(stand_in(target, stub))
             self._stubs.callback(_mention_a_miss, standing)
@@ -109,7 +110,7 @@ class Env:
 
     async def _go_to(self, instant: int) -> None:
         self._clock.advance(max(instant - self._clock.wall(), 0) / 1_000_000)
-        await self.app.perform(leases.expire(limit=SWEEP))
+        await self.app._client.run(leases.expire(limit=SWEEP))
         await self.settle()
 
     async def _stays_quiet(self) -> bool:
@@ -120,11 +121,11 @@ class Env:
         return await self._is_quiet(but_for_bodies=False)
 
     async def _is_quiet(self, *, but_for_bodies: bool) -> bool:
-        standing = await self.app.perform(runs.standing())
+        standing = await self.app._client.run(runs.standing())
         now = self._clock.wall()
         for run in standing:
             waiting = run.status in CLAIMABLE
-            if waiting and not run.is_held and self.app.serves(run.type) and _is_due(run.run_at, now):
+            if waiting and not run.is_held and self.app._client.serves(run.type) and _is_due(run.run_at, now):
                 return False
             if not waiting and not self._worker.is_idle(run.id, run.wakes, but_for_bodies=but_for_bodies):
                 return False
@@ -133,8 +134,8 @@ class Env:
     async def _next_instant(self) -> int | None:
         """When something will be due next, of what is not due already."""
         instants = [self._clock.next_timer()]
-        for run in await self.app.perform(runs.standing()):
-            if run.status in CLAIMABLE and not run.is_held and self.app.serves(run.type):
+        for run in await self.app._client.run(runs.standing()):
+            if run.status in CLAIMABLE and not run.is_held and self.app._client.serves(run.type):
                 instants.append(None if run.run_at is None else to_micros(run.run_at))
             instants += [to_micros(limit) for limit in (run.deadline_at, run.start_by) if limit is not None]
         return min(
@@ -142,7 +143,7 @@ class Env:
         )
 
     async def _what_hangs(self) -> str:
-        open_runs = await self.app.perform(runs.standing())
+        open_runs = await self.app._client.run(runs.standing())
         sentences = [await self.app.explain(run.id) for run in open_runs[:3]]
         return f"something is still going on after {PATIENCE:.0f} s: " + "; ".join(sentences)
 
@@ -222,7 +223,7 @@ class env:  # noqa: N801 - reads as a function: `async with env(app) as env`
 
     def _open(self) -> Env:
         with ExitStack() as stack:
-            stack.enter_context(self._app.elsewhere(":memory:", clock=self._clock))
+            stack.enter_context(self._app._client.elsewhere(":memory:", clock=self._clock))
             stack.callback(self._app.sync.close)
             worker = stack.enter_context(self._app.worker(schedules=False))
             stubs = stack.enter_context(ExitStack())

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ...clock import to_us
 from ...model.names import EVERYTHING, Span
-from ...model.records import FeedLine, FeedPage, Pulse, Run, Step, WorkerState
+from ...model.records import EventLine, EventPage, Pulse, Run, Step, WorkerState
 from ...model.states import EventType
 from ..protocol import Row, Steps, query, reading
 from .events import OVERLAP, event_fields
@@ -58,14 +58,14 @@ def waits_of(run_ids: Sequence[UUID]) -> Steps[dict[UUID, list[Step]]]:
 @reading
 def feed(
     instant: datetime, *, after: int, limit: int, span: Span | None, events: Collection[EventType]
-) -> Steps[FeedPage]:
+) -> Steps[EventPage]:
     """One window of so many events, those that fit the filters; the first one looks up where to start."""
     if after <= 0:
         (row,) = yield query("first_event_since", floor=instant - OVERLAP)
         after = row["id"] - 1
     (window,) = yield query("feed_window", after=after, limit=limit)
     if not window["events"]:
-        return FeedPage([], max(after, 0), True)
+        return EventPage([], max(after, 0), True)
     rows = yield query(
         "feed",
         t=[(event,) for event in events],
@@ -76,7 +76,7 @@ def feed(
         low=span.low if span else None,
         high=span.high if span else None,
     )
-    return FeedPage([_line(row) for row in rows], window["last_id"], window["events"] < limit)
+    return EventPage([_line(row) for row in rows], window["last_id"], window["events"] < limit)
 
 
 @reading
@@ -111,5 +111,5 @@ def _latest() -> Steps[tuple[float | None, str | None]]:
     return max(0.0, -due_in / 1_000_000), type
 
 
-def _line(row: Row) -> FeedLine:
-    return FeedLine(**event_fields(row), run_type=row["run_type"])
+def _line(row: Row) -> EventLine:
+    return EventLine(**event_fields(row), run_type=row["run_type"])

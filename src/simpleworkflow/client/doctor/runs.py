@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..model.records import WorkerInfo
-from ..store.operations import health, prune
-from ..store.operations.health import DueLane, Late
-from ..store.operations.prune import PruningState
+from ...model.records import WorkerInfo
+from ...store.operations import health, prune
+from ...store.operations.health import DueLane, Late
+from ...store.operations.prune import PruningState
 from .findings import Finding, Level, Look, Sighting, ago, amount, names, size
 
 MOST_TYPES = 10
@@ -120,7 +120,7 @@ async def unserved(look: Look) -> list[Finding]:
     for backlog in await _backlogs(look):
         if not backlog.is_enabled:
             seen = f"{backlog.type} is disabled: {backlog.due} due for up to {ago(backlog.late)}"
-            fix = f"when it may go on: app.enable({backlog.type!r})"
+            fix = f"when it may go on: app.definitions.enable({backlog.type!r})"
             found.append(Finding("unserved-types", Level.NOTE, seen, fix, subject=backlog.type))
         elif not _serving(crew, backlog.type):
             seen = (

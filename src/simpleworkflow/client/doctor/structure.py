@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ..model.errors import StoreError, StoreUnavailable
-from ..model.install import UPGRADE
-from ..store.migrate import migrations
-from ..store.operations import health, outbox_lanes
-from ..store.operations.health import Lacking, There
-from ..store.structure import Part, counters, expected
+from ...model.errors import StoreError, StoreUnavailable
+from ...model.install import UPGRADE
+from ...store.migrate import migrations
+from ...store.operations import health, outbox_lanes
+from ...store.operations.health import Lacking, There
+from ...store.structure import Part, counters, expected
 from .findings import Finding, Level, Look, amount
 
 MOST_PARTS = 10

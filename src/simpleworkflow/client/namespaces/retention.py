@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from ..clock import SystemClock
-from ..model.errors import InvalidInput, InvalidPolicy
-from ..model.keeping import Age, Keep, Pruned, Rule, chosen, rules_of
-from ..model.states import Status
-from ..runtime.pruning import BATCH, Pass
-from .control import Control
-from .request import statuses
+from ...clock import SystemClock
+from ...model.errors import InvalidInput, InvalidPolicy
+from ...model.keeping import Age, Keep, Pruned, Rule, chosen, rules_of
+from ...model.states import Status
+from ...runtime.pruning import BATCH, Pass
+from ..client import Client
+from ..request import statuses
 
 MOST_AT_ONCE = 10_000
 
 
-class Pruning(Control):
-    _keep: tuple[Keep, ...] = ()
+class Retention:
+    """How long finished runs stay: `await app.retention.prune(older_than="90 days")`."""
+
+    def __init__(self, client: Client, keep: tuple[Keep, ...]) -> None:
+        self._client = client
+        self._keep = keep
 
     async def prune(
         self,
@@ -49,8 +53,8 @@ class Pruning(Control):
             rules = chosen(older_than, deleted_older_than, prefixes, statuses(status))
         else:
             rules = self._own_rules()
-        engine, clock = self._engine, self._clock or SystemClock()
-        walk = Pass(engine.run, rules, clock.wall(), batch=batch, is_dry=dry_run, tell=lambda _: _tell(walk, tell))
+        client, clock = self._client, self._client.clock or SystemClock()
+        walk = Pass(client.run, rules, clock.wall(), batch=batch, is_dry=dry_run, tell=lambda _: _tell(walk, tell))
         while await walk.go_on():
             pass
         return walk.done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..store.operations import outbox
+from ...store.operations import outbox
 from .findings import Finding, Level, Look, ago, amount
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..model.errors import InvalidSchedule
-from ..model.schedule import GRACE, Schedule, after, is_astray
-from ..store.operations import schedules, workers
+from ...model.errors import InvalidSchedule
+from ...model.schedule import GRACE, Schedule, after, is_astray
+from ...store.operations import schedules, workers
 from .findings import Finding, Level, Look, ago, amount, names
 
 MOST = 1_000
@@ -84,7 +84,10 @@ async def _in_vain(look: Look, going: Sequence[Schedule]) -> list[Finding]:
     for type in types:
         mine = names([one.name for one in going if one.type == type])
         if type in disabled:
-            seen, fix = f"{type} is disabled: slots of {mine} are skipped", f"when it may go on: app.enable({type!r})"
+            seen, fix = (
+                f"{type} is disabled: slots of {mine} are skipped",
+                f"when it may go on: app.definitions.enable({type!r})",
+            )
             found.append(Finding("schedules", Level.NOTE, seen, fix, subject=type))
         elif crew and not any(one.serves(type) for one in crew):
             seen = f"no live worker serves {type}, which is started by {mine}: its runs will wait"

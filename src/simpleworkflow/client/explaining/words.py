@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from ..model import payload
-from ..model.errors import SimpleWorkflowError
-from ..model.explanation import Facts
-from ..model.names import EVERYTHING, Span, span_of_type
-from ..model.outbox import Delivery, OutboxEvent
-from ..model.records import BEAT, Step, WorkerInfo
-from ..model.states import StepKind
-from ..store.operations.explain import MOST_COUNTED
+from ...model import payload
+from ...model.errors import SimpleWorkflowError
+from ...model.explanation import Facts
+from ...model.names import EVERYTHING, Span, span_of_type
+from ...model.outbox import Delivery, OutboxEvent
+from ...model.records import BEAT, Step, WorkerInfo
+from ...model.states import StepKind
+from ...store.operations.explain import MOST_COUNTED
 
 LONGEST_TEXT = 2000
 MOST_NAMED = 5

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 
-from ..clock import monotonic, new_id, to_micros
-from ..model.install import UPGRADE
-from ..store.operations import health
-from ..store.operations.health import Blocker, ServerFacts, TableHealth
+from ...clock import monotonic, new_id, to_micros
+from ...model.install import UPGRADE
+from ...store.operations import health
+from ...store.operations.health import Blocker, ServerFacts, TableHealth
 from .findings import Finding, Level, Limits, Look, ago, amount, size
 
 OLDEST, NEWEST = 15, 18

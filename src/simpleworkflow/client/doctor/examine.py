@@ -1,4 +1,4 @@
-"""`app.doctor()`: is this installation sound, and do runs move as they should?
+"""`app.doctor.examine()`: is this installation sound, and do runs move as they should?
 
 The dangers of such a tool are three. It may change what it examines: so it asks through `Ledger.look`, which migrates
 nothing, and it does not open a SQLite file that is not there, which would make one. It may be the load that breaks a
@@ -16,53 +16,53 @@ from collections.abc import Awaitable, Callable
 from shlex import quote
 from urllib.parse import unquote, urlsplit
 
-from ..clock import Clock, SystemClock, monotonic
-from ..config import Settings
-from ..model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
-from ..model.install import UPGRADE, install
-from ..store import Ledger
-from ..store.migrate import foreign_book, migrations
-from ..store.operations import health
-from ..store.url import MEMORY, DatabaseURL, mask_text
-from . import doctor_file, doctor_outbox, doctor_runs, doctor_schedules, doctor_server, doctor_structure
+from ...clock import Clock, SystemClock, monotonic
+from ...config import Settings
+from ...model.errors import MissingExtra, MissingMigration, SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
+from ...model.install import UPGRADE, install
+from ...store import Ledger
+from ...store.migrate import foreign_book, migrations
+from ...store.operations import health
+from ...store.url import MEMORY, DatabaseURL, mask_text
+from . import file, outbox, runs, schedules, server, structure
 from .findings import LIMITS, Finding, Level, Limits, Look
 
 Check = Callable[[Look], Awaitable[list[Finding]]]
 
 SERVER: dict[str, Check] = {
-    "tables": doctor_structure.tables,
-    "privileges": doctor_structure.privileges,
-    "version": doctor_server.version,
-    "durability": doctor_server.durability,
-    "clock": doctor_server.clock,
-    "connections": doctor_server.connections,
-    "hints": doctor_server.hints,
-    "snapshots": doctor_server.snapshots,
-    "wraparound": doctor_server.wraparound,
-    "vacuum": doctor_server.vacuum,
+    "tables": structure.tables,
+    "privileges": structure.privileges,
+    "version": server.version,
+    "durability": server.durability,
+    "clock": server.clock,
+    "connections": server.connections,
+    "hints": server.hints,
+    "snapshots": server.snapshots,
+    "wraparound": server.wraparound,
+    "vacuum": server.vacuum,
 }
 FILE: dict[str, Check] = {
-    "tables": doctor_structure.tables,
-    "version": doctor_file.version,
-    "durability": doctor_server.durability,
-    "clock": doctor_server.clock,
-    "hints": doctor_server.hints,
-    "file-system": doctor_file.file_system,
-    "disk-space": doctor_file.disk_space,
-    "log": doctor_file.log,
+    "tables": structure.tables,
+    "version": file.version,
+    "durability": server.durability,
+    "clock": server.clock,
+    "hints": server.hints,
+    "file-system": file.file_system,
+    "disk-space": file.disk_space,
+    "log": file.log,
 }
 TABLES: dict[str, Check] = {
-    "workers": doctor_runs.alive,
-    "silent-workers": doctor_runs.silent,
-    "unserved-types": doctor_runs.unserved,
-    "overdue-runs": doctor_runs.overdue,
-    "expired-leases": doctor_runs.leases,
-    "deadlines": doctor_runs.deadlines,
-    "held-runs": doctor_runs.held,
-    "crashed-runs": doctor_runs.crashed,
-    "schedules": doctor_schedules.late_or_broken,
-    "outbox": doctor_outbox.outbox_events,
-    "size": doctor_runs.sizes,
+    "workers": runs.alive,
+    "silent-workers": runs.silent,
+    "unserved-types": runs.unserved,
+    "overdue-runs": runs.overdue,
+    "expired-leases": runs.leases,
+    "deadlines": runs.deadlines,
+    "held-runs": runs.held,
+    "crashed-runs": runs.crashed,
+    "schedules": schedules.late_or_broken,
+    "outbox": outbox.outbox_events,
+    "size": runs.sizes,
 }
 """What needs our tables; left out while those are not in order."""
 
@@ -73,7 +73,7 @@ async def examine(
     """Every finding, in a fixed order; when the database cannot be reached, the first is the only one."""
     look = Look(ledger, settings, clock or SystemClock(), limits or LIMITS)
     if ledger.url.dialect == "sqlite" and ledger.url.target != MEMORY:
-        look.log_bytes = await asyncio.to_thread(doctor_file.log_bytes, ledger.url.target)
+        look.log_bytes = await asyncio.to_thread(file.log_bytes, ledger.url.target)
     findings = [await reach(look)]
     if findings[0].level is Level.PROBLEM:
         return findings
@@ -119,7 +119,7 @@ def _without(look: Look, name: str, error: MissingMigration) -> Finding:
 def _unchecked(look: Look, name: str, error: Exception) -> Finding:
     told = str(error) if isinstance(error, SimpleWorkflowError) else f"{type(error).__name__}: {mask_text(str(error))}"
     role = unquote(urlsplit(look.ledger.url.target).username or "")
-    return Finding(name, Level.NOTE, f"could not be checked: {told}", doctor_structure.way_past(look, told, role))
+    return Finding(name, Level.NOTE, f"could not be checked: {told}", structure.way_past(look, told, role))
 
 
 # Before everything else: is it there, and is it ours?
@@ -224,7 +224,7 @@ async def migrated(look: Look) -> list[Finding]:
     look.applied, look.is_newer = frozenset(book), bool(strangers)
     found = []
     if missing:
-        forgotten = [one for one in missing if await doctor_structure.is_already_there(look, one.partition("_")[0])]
+        forgotten = [one for one in missing if await structure.is_already_there(look, one.partition("_")[0])]
         found.append(_forgotten(forgotten) if forgotten else _missing(look, missing, len(known)))
     if changed:
         fix = "use the build that made this database, or move its runs to a new one"

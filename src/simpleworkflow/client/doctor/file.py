@@ -14,8 +14,8 @@ import shutil
 from pathlib import Path
 from shlex import quote
 
-from ..store.operations import health
-from ..store.url import MEMORY
+from ...store.operations import health
+from ...store.url import MEMORY
 from .findings import Finding, Level, Limits, Look, size
 
 MENDED = (3, 51, 3)

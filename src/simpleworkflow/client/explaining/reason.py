@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..model.explanation import Facts, Picture, Server
-from ..model.records import Lane, Step
-from ..model.states import Reason, Status, StepKind
+from ...model.explanation import Facts, Picture, Server
+from ...model.records import Lane, Step
+from ...model.states import Reason, Status, StepKind
 
 _ENDS = {
     Status.SUCCEEDED: Reason.SUCCEEDED,

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from ..model.explanation import Facts, Picture, Server
-from ..model.names import child_of
-from ..model.records import Step
-from ..model.states import Reason, Status, StepKind, StepStatus
-from .explain_reason import more_urgent, overdue_since, reason_of, servers_of, trouble_of
-from .explain_words import (
+from ...model.explanation import Facts, Picture, Server
+from ...model.names import child_of
+from ...model.records import Step
+from ...model.states import Reason, Status, StepKind, StepStatus
+from .reason import more_urgent, overdue_since, reason_of, servers_of, trouble_of
+from .words import (
     attempt,
     heard_of,
     is_quiet,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from ..model.explanation import Detail, Facts, Picture, Server
-from ..model.names import child_of
-from ..model.records import Step
-from ..model.schedule import slot_of
-from ..model.states import CLAIMABLE, Status, StepStatus
-from .explain_reason import more_urgent, servers_of
-from .explain_words import attempt, line, name_of, piece, prefixes, some, step_error, times, tried, when, workers_alive
+from ...model.explanation import Detail, Facts, Picture, Server
+from ...model.names import child_of
+from ...model.records import Step
+from ...model.schedule import slot_of
+from ...model.states import CLAIMABLE, Status, StepStatus
+from .reason import more_urgent, servers_of
+from .words import attempt, line, name_of, piece, prefixes, some, step_error, times, tried, when, workers_alive
 
 
 def details(run: Facts, picture: Picture) -> tuple[Detail, ...]:
@@ -104,7 +104,10 @@ def _service(run: Facts, picture: Picture) -> Iterator[tuple[str, str]]:
     if run.status is Status.LEASED:
         return
     yield "priority", str(run.priority)
-    yield "type", "" if run.is_enabled else f"{run.type} is disabled: app.enable({run.type!r}) lets it go on"
+    yield (
+        "type",
+        "" if run.is_enabled else f"{run.type} is disabled: app.definitions.enable({run.type!r}) lets it go on",
+    )
     servers = servers_of(run, picture)
     for worker in servers[:3]:
         told = f"{line(worker.name)} ({prefixes(worker.spans)}), last seen at {when(worker.seen_at)}"

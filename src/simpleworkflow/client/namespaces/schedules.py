@@ -1,7 +1,7 @@
 """Schedules by call: write, look, pause, resume, delete, one run now, all runs of a time that has passed.
 
-What stands beside the code (`@app.schedule`) is written by workers when they start, under the same names and through
-the same door. Everything is checked before anything is sent.
+What stands beside the code (`@app.schedule`) is written by workers when they start, under the same names and by the
+same statements. Everything is checked before anything is sent.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from ..clock import new_id
-from ..model.cron import between
-from ..model.duration import Duration
-from ..model.errors import InvalidInput, InvalidSchedule, PayloadError, ScheduleNotFound, SimpleWorkflowError
-from ..model.schedule import CALL, NewSchedule, Schedule, new_schedule
-from ..runtime.hints import Hint
-from ..runtime.registry import Registry, Workflow
-from ..store.operations import schedules
-from .pruning import Pruning
-from .request import aware, reason_text, target_of
+from ...clock import new_id
+from ...model.cron import between
+from ...model.duration import Duration
+from ...model.errors import InvalidInput, InvalidSchedule, PayloadError, ScheduleNotFound, SimpleWorkflowError
+from ...model.schedule import CALL, NewSchedule, Schedule, new_schedule
+from ...runtime.hints import Hint
+from ...runtime.registry import Workflow
+from ...store.operations import schedules
+from ..client import Client
+from ..request import aware, reason_text, target_of
 
 MOST_BACKFILLED = 100_000
 """Slots that one call starts at most."""
 CHUNK = 500
-W = TypeVar("W", bound=Workflow[Any, Any])
 PAGE = 1_000
 EARLIEST, LATEST = 1970, 9000
 """Years; outside of them calendars, zones and databases stop agreeing with each other."""
@@ -39,56 +38,13 @@ class Backfill(NamedTuple):
     started: int
 
 
-class Schedules(Pruning):
-    _registry: Registry
+class Schedules:
+    """Schedules by call: `await app.schedules.put("nightly", report, "0 3 * * *")`."""
 
-    def schedule(
-        self,
-        cron: str | None = None,
-        /,
-        *,
-        every: Duration | None = None,
-        tz: str = "UTC",
-        payload: Any = None,
-        name: str | None = None,
-        overlap: Literal["allow", "skip", "cancel"] = "allow",
-        catch_up: Literal["none", "one", "all"] = "one",
-        window: Duration | None = None,
-    ) -> Callable[[W], W]:
-        """Start a workflow by the clock: write it above @app.workflow, as often as the workflow has schedules.
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
-        cron: five fields such as "0 9 * * MON-FRI", or @hourly, @daily, @midnight, @weekly, @monthly, @yearly.
-        every: an interval instead, such as "15m"; its slots are the multiples of it since 1970, in UTC.
-        tz: the zone whose clocks the expression means, such as "Europe/Berlin".
-        payload: the input of every run. Which slot it is for, the handler reads from ctx.schedule.
-        name: how the schedule is called for good; the workflow's name unless given.
-        overlap: when the run of the slot before is still open, start this one too, skip it, or cancel the other.
-        catch_up: of the slots that were missed (nobody was there, or it was paused), start none, the last one, or all.
-        window: slots that were missed longer ago are not started any more.
-
-        Workers write it down by this name when they start; see docs/schedules.md.
-        """
-        options = {"every": every, "tz": tz, "overlap": overlap, "catch_up": catch_up, "window": window}
-
-        def decorate(workflow: W) -> W:
-            if not isinstance(workflow, Workflow):
-                raise InvalidSchedule("write @app.schedule(...) above @app.workflow(...), not below it")
-            known = self._registry.find(workflow.name)
-            if known is None or known.handler is None:
-                raise InvalidSchedule(
-                    f"{workflow.name} has no handler in this App, so that none of its workers would write it down; "
-                    "write @app.schedule(...) where the handler is, or call app.put_schedule(...)"
-                )
-            limit = self.settings.max_payload
-            made = make_schedule(name or workflow.name, workflow, cron, payload=payload, limit=limit, **options)
-            self._registry.add_schedule(made)
-            return workflow
-
-        if cron is not None and not isinstance(cron, str):
-            raise InvalidSchedule(f'write @app.schedule("0 9 * * *") with a cron expression, not with {cron!r}')
-        return decorate
-
-    async def put_schedule(
+    async def put(
         self,
         name: str,
         workflow: Workflow[Any, Any] | str,
@@ -106,7 +62,7 @@ class Schedules(Pruning):
         A changed rhythm begins with the next slot from now on; any other change leaves the next slot as it is, and what
         is paused stays paused. A schedule that also stands beside the code is written anew by the next worker's start.
         """
-        target = target_of(workflow, self._registry)
+        target = target_of(workflow, self._client.registry)
         new = make_schedule(
             name,
             target,
@@ -117,51 +73,51 @@ class Schedules(Pruning):
             overlap=overlap,
             catch_up=catch_up,
             window=window,
-            limit=self.settings.max_payload,
+            limit=self._client.settings.max_payload,
         )
-        await self._engine.run(schedules.put([new], origin=CALL))
-        await self._engine.tell(Hint.SCHEDULES)
-        return await self.get_schedule(name)
+        await self._client.run(schedules.put([new], origin=CALL))
+        await self._client.tell(Hint.SCHEDULES)
+        return await self.get(name)
 
-    async def get_schedule(self, name: str) -> Schedule:
+    async def get(self, name: str) -> Schedule:
         """One schedule, as it stands now."""
-        return _found(name, await self._engine.run(schedules.get(_asked(name))))
+        return _found(name, await self._client.run(schedules.get(_asked(name))))
 
-    async def schedules(self) -> list[Schedule]:
+    async def all(self) -> list[Schedule]:
         """Every schedule, in order of their names."""
         found: list[Schedule] = []
         while True:
             after = found[-1].name if found else ""
-            page = await self._engine.run(schedules.page(after=after, limit=PAGE))
+            page = await self._client.run(schedules.page(after=after, limit=PAGE))
             found += [schedule for schedule, _ in page]
             if len(page) < PAGE:
                 return found
 
-    async def pause_schedule(self, name: str, *, reason: str | None = None) -> Schedule:
+    async def pause(self, name: str, *, reason: str | None = None) -> Schedule:
         """Start no slot until it is resumed. Pausing twice is fine."""
-        return _found(name, await self._engine.run(schedules.pause(_asked(name), reason_text(reason))))
+        return _found(name, await self._client.run(schedules.pause(_asked(name), reason_text(reason))))
 
-    async def resume_schedule(self, name: str) -> Schedule:
+    async def resume(self, name: str) -> Schedule:
         """Go on. Slots that were missed meanwhile follow the schedule's catch-up policy."""
-        schedule = _found(name, await self._engine.run(schedules.resume(_asked(name))))
-        await self._engine.tell(Hint.SCHEDULES)
+        schedule = _found(name, await self._client.run(schedules.resume(_asked(name))))
+        await self._client.tell(Hint.SCHEDULES)
         return schedule
 
-    async def delete_schedule(self, name: str) -> Schedule:
+    async def delete(self, name: str) -> Schedule:
         """Forget it; its runs stay. One that stands beside the code comes back with the next worker's start."""
-        return _found(name, await self._engine.run(schedules.delete(_asked(name))))
+        return _found(name, await self._client.run(schedules.delete(_asked(name))))
 
-    async def run_schedule_now(self, name: str) -> UUID:
+    async def run_now(self, name: str) -> UUID:
         """Start one run more, at once, whatever the overlap policy says; slots stay as they are. Returns its id."""
-        answer = await self._engine.run(schedules.run_now(_asked(name), new_id()))
+        answer = await self._client.run(schedules.run_now(_asked(name), new_id()))
         if answer is None:
             raise _missing(name)
         if isinstance(answer, SimpleWorkflowError):
             raise answer
-        await self._engine.tell(Hint.READY)
+        await self._client.tell(Hint.READY)
         return answer.id
 
-    async def backfill_schedule(
+    async def backfill(
         self,
         name: str,
         start: datetime,
@@ -178,8 +134,8 @@ class Schedules(Pruning):
         run checks and counts the same and starts nothing.
         """
         first, last = _instant("start", start), None if end is None else _instant("end", end)
-        schedule = await self.get_schedule(name)
-        now = await self._engine.run(schedules.database_time())
+        schedule = await self.get(name)
+        now = await self._client.run(schedules.database_time())
         last = now if last is None else last
         if last > now:
             raise InvalidSchedule(f"end={last.isoformat()} is still to come, and so are its slots; backfill looks back")
@@ -191,8 +147,8 @@ class Schedules(Pruning):
         started = 0
         for place in range(0, 0 if dry_run else len(slots), CHUNK):
             chunk = slots[place : place + CHUNK]
-            started += await self._engine.run(schedules.start_slots(schedule, chunk))
-            await self._engine.tell(Hint.READY)
+            started += await self._client.run(schedules.start_slots(schedule, chunk))
+            await self._client.tell(Hint.READY)
             if tell is not None:
                 tell(place + len(chunk), len(slots))
         return Backfill(len(slots), started)

@@ -13,15 +13,15 @@ from enum import StrEnum
 from shlex import quote
 from typing import TypeVar
 
-from ..clock import Clock
-from ..config import Settings
-from ..model.duration import human
-from ..model.errors import MissingMigration
-from ..model.records import WorkerInfo
-from ..store import Ledger
-from ..store.operations import health, workers
-from ..store.operations.health import Lacking
-from ..store.protocol import Operation
+from ...clock import Clock
+from ...config import Settings
+from ...model.duration import human
+from ...model.errors import MissingMigration
+from ...model.records import WorkerInfo
+from ...store import Ledger
+from ...store.operations import health, workers
+from ...store.operations.health import Lacking
+from ...store.protocol import Operation
 
 T = TypeVar("T")
 

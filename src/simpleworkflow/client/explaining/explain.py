@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ..model.explanation import Explanation, Picture
-from .explain_details import details
-from .explain_reason import reason_of
-from .explain_sentence import sentence
+from ...model.explanation import Explanation, Picture
+from .details import details
+from .reason import reason_of
+from .sentence import sentence
 
 DEPTH = 8
 """How far down children of children are followed."""
