@@ -199,9 +199,9 @@ def ours(name: str) -> list[asyncio.Task[Any]]:
 async def test_a_flush_that_is_cancelled_before_its_first_step_is_done_by_another(app: swf.App) -> None:
     await settle(app)
     callers = [asyncio.create_task(app.trigger("t.often.v1", n)) for n in range(3)]
-    while not ours("intake"):
+    while not ours("triggers"):
         await asyncio.sleep(0)
-    for task in ours("intake"):
+    for task in ours("triggers"):
         task.cancel()
     handles = await asyncio.wait_for(asyncio.gather(*callers), 5)
     assert all(handle.is_new for handle in handles)
