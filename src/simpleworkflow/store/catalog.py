@@ -45,6 +45,8 @@ class Statement:
     """A batch whose rows must be executed one by one."""
     for_one: str = ""
     """The text for batches of one row each, as plain parameters."""
+    file: str = ""
+    """Where it is written."""
 
 
 @dataclass(slots=True)
@@ -164,7 +166,18 @@ def _compile(source: _Source, fragments: dict[str, str], dialect: str, schema: s
         text = for_one = _PARAMETER.sub(lambda match: _sqlite_parameter(match[1], source, order), body)
     if source.each is not None and source.each not in source.batches:
         raise CatalogError(f"{source.where}: {source.name}: each {source.each!r} is not one of its batches")
-    return Statement(source.name, dialect, text, tuple(order), source.batches, source.types, body, source.each, for_one)
+    return Statement(
+        source.name,
+        dialect,
+        text,
+        tuple(order),
+        source.batches,
+        source.types,
+        body,
+        source.each,
+        for_one,
+        source.where,
+    )
 
 
 def place(text: str, dialect: str, schema: str) -> str:
