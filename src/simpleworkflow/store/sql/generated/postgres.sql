@@ -23,9 +23,9 @@ ORDER BY w.started_at, w.id
 -- parameters: $1 run_id uuid, $2 after uuid, $3 limit integer
 WITH child AS MATERIALIZED (SELECT c.id, c.created_at FROM workflow.workflow_run c WHERE c.parent_id = $1::uuid)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM child JOIN workflow.workflow_run r ON r.id = child.id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM child JOIN workflow.workflow_run r ON r.id = child.id
 WHERE ($2::uuid IS NULL OR (child.created_at, child.id) > (SELECT a.created_at, a.id FROM child a WHERE a.id = $2::uuid))
 ORDER BY child.created_at, child.id LIMIT $3::integer
 
@@ -122,12 +122,12 @@ SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE 
   CASE WHEN r.status IN ('pending', 'paused') AND r.run_at <= now() AND r.held_at IS NULL THEN
     CASE WHEN r.crashes = 0 THEN
       (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_run o WHERE o.type = r.type AND o.priority = r.priority AND o.run_at <= now() AND (o.run_at, o.id) < (r.run_at, r.id)
-AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
-AND (o.deadline_at IS NULL OR o.deadline_at > now()) AND (o.start_by IS NULL OR o.start_by > now() OR o.started_at IS NOT NULL) AND o.crashes = 0 LIMIT $1::integer) AS ahead)
+        AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+        AND (o.deadline_at IS NULL OR o.deadline_at > now()) AND (o.start_by IS NULL OR o.start_by > now() OR o.started_at IS NOT NULL) AND o.crashes = 0 LIMIT $1::integer) AS ahead)
     ELSE
       (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_run o WHERE o.type = r.type AND o.priority = r.priority AND o.run_at <= now() AND (o.run_at, o.id) < (r.run_at, r.id)
-AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
-AND (o.deadline_at IS NULL OR o.deadline_at > now()) AND (o.start_by IS NULL OR o.start_by > now() OR o.started_at IS NOT NULL) AND o.crashes > 0
+        AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+        AND (o.deadline_at IS NULL OR o.deadline_at > now()) AND (o.start_by IS NULL OR o.start_by > now() OR o.started_at IS NOT NULL) AND o.crashes > 0
          AND (o.crashes > 1) = (r.crashes > 1) LIMIT $1::integer) AS ahead)
     END
   ELSE 0 END AS before
@@ -523,8 +523,8 @@ DELETE FROM workflow.schema_migrations WHERE version = $1::text
 -- parameters: $1 l(lane text), $2 limit integer
 SELECT x.* FROM unnest($1::text[]) AS l(lane) CROSS JOIN LATERAL (
   SELECT o.id, o.aggregate_id AS run_id, o.sequence, o.event_type, o.created_at, o.attempt, o.payload AS payload_json, r.type AS workflow_type, r.traceparent, l.lane, EXISTS (SELECT 1 FROM workflow.outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+            WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+              AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
   FROM workflow.outbox_event o LEFT JOIN workflow.workflow_run r ON r.id = o.aggregate_id
   WHERE substr(CAST(o.aggregate_id AS text), 36, 1) = l.lane AND o.status = 'waiting' AND o.published_at IS NULL
   ORDER BY o.id LIMIT $2::integer) AS x
@@ -534,8 +534,8 @@ SELECT x.* FROM unnest($1::text[]) AS l(lane) CROSS JOIN LATERAL (
 -- parameters: $1 l(lane text), $2 limit integer
 SELECT x.* FROM unnest($1::text[]) AS l(lane) CROSS JOIN LATERAL (
   SELECT o.id, o.aggregate_id AS run_id, o.sequence, o.event_type, o.created_at, o.attempt, o.payload AS payload_json, r.type AS workflow_type, r.traceparent, l.lane, EXISTS (SELECT 1 FROM workflow.outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+            WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+              AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
   FROM workflow.outbox_event o LEFT JOIN workflow.workflow_run r ON r.id = o.aggregate_id
   WHERE substr(CAST(o.aggregate_id AS text), 36, 1) = l.lane AND o.status = 'retrying' AND o.published_at IS NULL AND o.due_at <= now()
   ORDER BY o.due_at LIMIT $2::integer) AS x
@@ -573,8 +573,8 @@ UPDATE workflow.outbox_event AS o
 SET status = 'behind', due_at = NULL
 FROM unnest($1::bigint[]) AS b(id) WHERE o.id = b.id AND o.status IN ('waiting', 'retrying') AND o.published_at IS NULL
   AND EXISTS (SELECT 1 FROM workflow.outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
+            WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+              AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
 
 -- name: release_behind
 -- file: outbox.sql
@@ -684,7 +684,7 @@ RETURNING sequence
 -- file: outbox.sql
 -- parameters: $1 run_id uuid, $2 from bigint
 UPDATE workflow.outbox_event SET status = 'waiting', published_at = NULL, due_at = NULL, attempt = 0, last_error = NULL,
-    skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
+      skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
 WHERE aggregate_id = $1::uuid AND sequence >= $2::bigint AND status IN ('published', 'dead', 'skipped', 'retrying')
 RETURNING id
 
@@ -692,7 +692,7 @@ RETURNING id
 -- file: outbox.sql
 -- parameters: $1 b(event_id bigint)
 UPDATE workflow.outbox_event AS o SET status = 'waiting', published_at = NULL, due_at = NULL, attempt = 0, last_error = NULL,
-    skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
+      skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
 FROM unnest($1::bigint[]) AS b(event_id) WHERE o.id = b.event_id AND o.status IN ('published', 'dead')
 RETURNING id
 
@@ -770,16 +770,16 @@ WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_de
   SELECT r.id, coalesce(r.deleted_at, r.finished_at) AS ended_at FROM workflow.workflow_run r
   WHERE r.id >= $6::uuid AND r.id <= $7::uuid ORDER BY r.id LIMIT $8::integer)
 SELECT r.id AS run_id, r.type, r.status, CASE WHEN EXISTS (SELECT 1 FROM workflow.workflow_run p WHERE p.id = r.parent_id AND p.finished_at IS NULL)
-       THEN 'open_parent'
-     WHEN EXISTS (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
-       THEN 'unpublished_events'
-      END AS kept, 1 + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT $9::integer) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_event e WHERE e.workflow_id = r.id LIMIT $9::integer) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_signal g WHERE g.run_id = r.id LIMIT $9::integer) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id LIMIT $9::integer) AS x) AS weight, 0 AS examined
+         THEN 'open_parent'
+       WHEN EXISTS (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
+         THEN 'unpublished_events'
+        END AS kept, 1 + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT $9::integer) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_event e WHERE e.workflow_id = r.id LIMIT $9::integer) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM workflow.workflow_signal g WHERE g.run_id = r.id LIMIT $9::integer) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id LIMIT $9::integer) AS x) AS weight, 0 AS examined
 FROM page JOIN workflow.workflow_run r ON r.id = page.id JOIN chosen c ON r.type >= c.low AND r.type < c.high AND r.status = c.status
-  AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
-  AND coalesce(r.deleted_at, r.finished_at) <= now() - ((c.age) * interval '1 microsecond')
+    AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
+    AND coalesce(r.deleted_at, r.finished_at) <= now() - ((c.age) * interval '1 microsecond')
 WHERE page.ended_at <= now() - (($10::bigint) * interval '1 microsecond')
 UNION ALL
 SELECT (SELECT page.id FROM page ORDER BY page.id DESC LIMIT 1), NULL, NULL, NULL, 0, (SELECT count(*) FROM page)
@@ -795,13 +795,13 @@ WHERE r.finished_at IS NOT NULL ORDER BY r.id FOR UPDATE OF r SKIP LOCKED
 -- parameters: $1 to $5 rule(low text, high text, status text, is_deleted integer, age bigint), $6 b(run_id uuid)
 WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS rule(low, high, status, is_deleted, age))
 SELECT r.id AS run_id, r.type, r.status, CASE WHEN EXISTS (SELECT 1 FROM workflow.workflow_run p WHERE p.id = r.parent_id AND p.finished_at IS NULL)
-       THEN 'open_parent'
-     WHEN EXISTS (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
-       THEN 'unpublished_events'
-      END AS kept
+         THEN 'open_parent'
+       WHEN EXISTS (SELECT 1 FROM workflow.outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
+         THEN 'unpublished_events'
+        END AS kept
 FROM unnest($6::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON r.id = b.run_id JOIN chosen c ON r.type >= c.low AND r.type < c.high AND r.status = c.status
-  AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
-  AND coalesce(r.deleted_at, r.finished_at) <= now() - ((c.age) * interval '1 microsecond')
+    AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
+    AND coalesce(r.deleted_at, r.finished_at) <= now() - ((c.age) * interval '1 microsecond')
 
 -- name: prune_runs
 -- file: prune.postgres.sql
@@ -857,7 +857,11 @@ INSERT INTO workflow.workflow_run
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
        coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
        n.parent_id, n.traceparent, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id, traceparent FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[], $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id, traceparent)) AS n
+FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key,
+    max_attempts, start_within, parent_id, traceparent
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[],
+    $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within,
+    parent_id, traceparent)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -881,7 +885,11 @@ WITH made AS (INSERT INTO workflow.workflow_run
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
        coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
        n.parent_id, n.traceparent, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id, traceparent FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[], $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id, traceparent)) AS n
+FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key,
+    max_attempts, start_within, parent_id, traceparent
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[],
+    $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within,
+    parent_id, traceparent)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
 RETURNING id) SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
@@ -1057,14 +1065,18 @@ WITH settled AS (
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE now() END,
       hold_reason = coalesce(b.hold_reason, r.hold_reason),
       started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
       deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result, CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason, data)) AS b
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
+    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
+    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
+    hold_reason, data)) AS b
   WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1112,14 +1124,18 @@ WITH settled AS (
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE now() END,
       hold_reason = coalesce(b.hold_reason, r.hold_reason),
       started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
       deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result, CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason, data)) AS b
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
+    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
+    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
+    hold_reason, data)) AS b
   WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1136,7 +1152,11 @@ SELECT id AS run_id, epoch FROM settled
 -- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns
 --   integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json), $15
 --   worker text
-WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result, CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason, data)) AS b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
+WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
+    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
+    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
+    hold_reason, data)) AS b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
       run_at = CASE WHEN b.status = 'pending' THEN now() + ((b.delay) * interval '1 microsecond') ELSE r.run_at END,
@@ -1146,14 +1166,18 @@ WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event
       held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE now() END,
       hold_reason = coalesce(b.hold_reason, r.hold_reason),
       started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
       deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow.workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result, CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason, data)) AS b
+        AND (SELECT 1 FROM workflow.workflow_event e
+             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
+    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
+    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
+    hold_reason, data)) AS b
   WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1238,9 +1262,9 @@ WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w
   OR EXISTS (
     SELECT 1 FROM workflow.workflow_run o
     WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+      AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
   OR EXISTS (SELECT 1 FROM workflow.workflow_run o WHERE o.status = 'leased' AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
+    AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
 
 -- name: crash_runs
 -- file: runs.postgres.sql
@@ -1332,11 +1356,11 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 -- name: next_expiry
 -- file: runs.postgres.sql
 SELECT (extract(epoch FROM (SELECT r.deadline_at FROM workflow.workflow_run r
-WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
-ORDER BY r.deadline_at LIMIT 1) - now()) * 1000000)::bigint AS deadline_in,
+  WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+  ORDER BY r.deadline_at LIMIT 1) - now()) * 1000000)::bigint AS deadline_in,
        (extract(epoch FROM (SELECT r.start_by FROM workflow.workflow_run r
-WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
-ORDER BY r.start_by LIMIT 1) - now()) * 1000000)::bigint AS start_in
+         WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+         ORDER BY r.start_by LIMIT 1) - now()) * 1000000)::bigint AS start_in
 
 -- name: cancel_runs
 -- file: runs.sql
@@ -1406,9 +1430,9 @@ RETURNING id
 -- file: runs.sql
 -- parameters: $1 b(run_id uuid)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM unnest($1::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON r.id = b.run_id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM unnest($1::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON r.id = b.run_id
 
 -- name: run_with_key
 -- file: runs.sql
@@ -1418,17 +1442,17 @@ SELECT r.id FROM workflow.workflow_run r WHERE r.idempotency_key = $1::text AND 
 -- name: open_runs
 -- file: runs.sql
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
 
 -- name: finished_among
 -- file: runs.sql
 -- parameters: $1 b(run_id uuid)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM unnest($1::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM unnest($1::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
 
 -- name: list_runs
 -- file: runs.postgres.sql
@@ -1439,29 +1463,29 @@ WITH page AS (
   (SELECT r.id, r.id AS place, r.created_at FROM workflow.workflow_run r
    WHERE r.id < '04000000-0000-0000-0000-000000000000' AND get_byte(uuid_send(r.id), 6) >> 4 = 7
      AND ($1::uuid IS NULL OR r.id < $1::uuid) AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz) AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
-  AND ($6::text IS NULL OR r.type = $6::text)
-  AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
-  AND ($9::text IS NULL OR r.idempotency_key = $9::text)
-  AND ($10::integer = 1 OR r.deleted_at IS NULL)
-  AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+         AND ($6::text IS NULL OR r.type = $6::text)
+         AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
+         AND ($9::text IS NULL OR r.idempotency_key = $9::text)
+         AND ($10::integer = 1 OR r.deleted_at IS NULL)
+         AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
    ORDER BY r.id DESC LIMIT $12::integer)
   UNION ALL
   (SELECT r.id, CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
-  || repeat('0', 20) AS uuid), r.created_at FROM workflow.workflow_run r
+      || repeat('0', 20) AS uuid), r.created_at FROM workflow.workflow_run r
    WHERE (r.id >= '04000000-0000-0000-0000-000000000000' OR get_byte(uuid_send(r.id), 6) >> 4 <> 7) AND ($1::uuid IS NULL OR (r.created_at <= to_timestamp(CAST(CAST('x' || translate(substr(CAST($1::uuid AS text), 1, 13), '-', '') AS bit(48)) AS bigint) / 1000.0 + 0.002)
      AND (CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
-  || repeat('0', 20) AS uuid), r.created_at, r.id) < ($1::uuid, $13::timestamptz, $14::uuid))) AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz) AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
-  AND ($6::text IS NULL OR r.type = $6::text)
-  AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
-  AND ($9::text IS NULL OR r.idempotency_key = $9::text)
-  AND ($10::integer = 1 OR r.deleted_at IS NULL)
-  AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+         || repeat('0', 20) AS uuid), r.created_at, r.id) < ($1::uuid, $13::timestamptz, $14::uuid))) AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz) AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
+         AND ($6::text IS NULL OR r.type = $6::text)
+         AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
+         AND ($9::text IS NULL OR r.idempotency_key = $9::text)
+         AND ($10::integer = 1 OR r.deleted_at IS NULL)
+         AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
    ORDER BY r.created_at DESC, r.id DESC LIMIT $12::integer)
   ORDER BY place DESC, created_at DESC, id DESC LIMIT $12::integer)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM page JOIN workflow.workflow_run r ON r.id = page.id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM page JOIN workflow.workflow_run r ON r.id = page.id
 ORDER BY page.place DESC, page.created_at DESC, page.id DESC
 
 -- name: run_places
@@ -1485,8 +1509,8 @@ ORDER BY s.next_at NULLS FIRST LIMIT 1
 -- file: schedules.postgres.sql
 -- parameters: $1 but(name text), $2 only text, $3 limit integer
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, now() AS judged_at FROM workflow.workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, now() AS judged_at FROM workflow.workflow_schedule s
 WHERE s.paused_at IS NULL AND (s.next_at IS NULL OR s.next_at <= now())
   AND s.name NOT IN (SELECT but.name FROM unnest($1::text[]) AS but(name)) AND ($2::text IS NULL OR s.name = $2::text)
 ORDER BY s.updated_at, s.name LIMIT $3::integer FOR NO KEY UPDATE SKIP LOCKED
@@ -1495,16 +1519,16 @@ ORDER BY s.updated_at, s.name LIMIT $3::integer FOR NO KEY UPDATE SKIP LOCKED
 -- file: schedules.postgres.sql
 -- parameters: $1 b(name text)
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow.workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow.workflow_schedule s
 WHERE s.name IN (SELECT b.name FROM unnest($1::text[]) AS b(name)) ORDER BY s.name FOR NO KEY UPDATE
 
 -- name: get_schedule
 -- file: schedules.sql
 -- parameters: $1 name text
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow.workflow_schedule s WHERE s.name = $1::text
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow.workflow_schedule s WHERE s.name = $1::text
 
 -- name: due_schedules
 -- file: schedules.sql
@@ -1528,7 +1552,8 @@ SET next_at = b.next_at, updated_at = now(), trouble = NULL,
     last_slot_at = coalesce(b.slot, s.last_slot_at), last_run_id = coalesce(b.run_id, s.last_run_id),
     last_fired_at = CASE WHEN b.fired > 0 THEN now() ELSE s.last_fired_at END,
     last_skipped_at = coalesce(b.skip, s.last_skipped_at), fired = s.fired + b.fired, skipped = s.skipped + b.skipped
-FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::uuid[], $6::bigint[], $7::bigint[], $8::timestamptz[]) AS b(schedule, seen, next_at, slot, run_id, fired, skipped, skip)
+FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::uuid[], $6::bigint[],
+    $7::bigint[], $8::timestamptz[]) AS b(schedule, seen, next_at, slot, run_id, fired, skipped, skip)
 WHERE s.name = b.schedule AND (s.next_at = b.seen OR (s.next_at IS NULL AND b.seen IS NULL))
 RETURNING name
 
@@ -1549,7 +1574,10 @@ SELECT now() AS judged_at
 INSERT INTO workflow.workflow_schedule
   (name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin, created_at, updated_at)
 SELECT n.name, n.type, n.cron, n.every_us, n.tz, n.payload, n.overlap, n.catch_up, n.window_us, n.next_at, n.origin, now(), now()
-FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us, next_at, origin FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n
+FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us,
+    next_at, origin
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n
 WHERE true
 ON CONFLICT (name) DO NOTHING
 RETURNING name
@@ -1562,14 +1590,17 @@ UPDATE workflow.workflow_schedule AS s
 SET type = n.type, cron = n.cron, every_us = n.every_us, tz = n.tz, payload = n.payload, overlap = n.overlap,
     catch_up = n.catch_up, window_us = n.window_us, next_at = n.next_at, origin = n.origin, trouble = NULL,
     updated_at = now()
-FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us, next_at, origin FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n WHERE s.name = n.name
+FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us,
+    next_at, origin
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n WHERE s.name = n.name
 
 -- name: list_schedules
 -- file: schedules.sql
 -- parameters: $1 after text, $2 limit integer
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, now() AS judged_at FROM workflow.workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, now() AS judged_at FROM workflow.workflow_schedule s
 WHERE s.name > $1::text ORDER BY s.name LIMIT $2::integer
 
 -- name: pause_schedule
@@ -1627,7 +1658,10 @@ INSERT INTO workflow.workflow_step AS s
   (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
 SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, now() - ((b.elapsed) * interval '1 microsecond'),
        CASE WHEN b.status IN ('succeeded', 'failed') THEN now() END, now() + ((b.due_in) * interval '1 microsecond'), b.input, b.output, b.error
-FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input, CAST(output AS json) AS output, CAST(error AS json) AS error FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[]) AS b(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS b
+FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input,
+    CAST(output AS json) AS output, CAST(error AS json) AS error
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[],
+    $8::bigint[], $9::text[], $10::text[], $11::text[]) AS b(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS b
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
     completed_at = excluded.completed_at,
@@ -1836,22 +1870,25 @@ SELECT count(*) AS done, CASE WHEN count(*) > 0 THEN pg_notify('simpleworkflow_w
 -- parameters: $1 to $11 s(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed
 --   bigint, due_in bigint, input json, output json, error json), $12 worker text
 WITH b AS MATERIALIZED (
-  SELECT s.* FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input, CAST(output AS json) AS output, CAST(error AS json) AS error FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[], $9::text[], $10::text[], $11::text[]) AS s(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS s CROSS JOIN LATERAL (
+  SELECT s.* FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input,
+    CAST(output AS json) AS output, CAST(error AS json) AS error
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[],
+    $8::bigint[], $9::text[], $10::text[], $11::text[]) AS s(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS s CROSS JOIN LATERAL (
     SELECT FROM workflow.workflow_run r
     WHERE r.id = s.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $12::text THEN r.lease_epoch END = s.epoch FOR NO KEY UPDATE) AS held),
 written AS (
   INSERT INTO workflow.workflow_step AS s
-  (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
-SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, now() - ((b.elapsed) * interval '1 microsecond'),
-       CASE WHEN b.status IN ('succeeded', 'failed') THEN now() END, now() + ((b.due_in) * interval '1 microsecond'), b.input, b.output, b.error
-FROM b
+    (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
+  SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, now() - ((b.elapsed) * interval '1 microsecond'),
+         CASE WHEN b.status IN ('succeeded', 'failed') THEN now() END, now() + ((b.due_in) * interval '1 microsecond'), b.input, b.output, b.error
+  FROM b
   ON CONFLICT (run_id, step_id) DO UPDATE
-SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
-    completed_at = excluded.completed_at,
-    due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
-    done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
-    output = excluded.output, error = excluded.error
-WHERE s.completed_at IS NULL OR s.kind = 'publish')
+  SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
+      completed_at = excluded.completed_at,
+      due_at = CASE WHEN excluded.status = 'retrying' THEN excluded.due_at ELSE coalesce(s.due_at, excluded.due_at) END,
+      done_seq = CASE WHEN excluded.completed_at IS NOT NULL THEN nextval('workflow.workflow_event_id_seq') END,
+      output = excluded.output, error = excluded.error
+  WHERE s.completed_at IS NULL OR s.kind = 'publish')
 SELECT b.run_id, b.epoch FROM b
 
 -- name: record_results

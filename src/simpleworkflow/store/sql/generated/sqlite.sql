@@ -23,9 +23,9 @@ ORDER BY w.started_at, w.id
 -- parameters: :run_id uuid, :after uuid, :limit integer
 WITH child AS MATERIALIZED (SELECT c.id, c.created_at FROM workflow_run c WHERE c.parent_id = :run_id)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM child JOIN workflow_run r ON r.id = child.id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM child JOIN workflow_run r ON r.id = child.id
 WHERE (:after IS NULL OR (child.created_at, child.id) > (SELECT a.created_at, a.id FROM child a WHERE a.id = :after))
 ORDER BY child.created_at, child.id LIMIT :limit
 
@@ -122,12 +122,12 @@ SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE 
   CASE WHEN r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL THEN
     CASE WHEN r.crashes = 0 THEN
       (SELECT count(*) FROM (SELECT 1 FROM workflow_run o WHERE o.type = r.type AND o.priority = r.priority AND o.run_at <= :now AND (o.run_at, o.id) < (r.run_at, r.id)
-AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
-AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL) AND o.crashes = 0 LIMIT :most) AS ahead)
+        AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+        AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL) AND o.crashes = 0 LIMIT :most) AS ahead)
     ELSE
       (SELECT count(*) FROM (SELECT 1 FROM workflow_run o WHERE o.type = r.type AND o.priority = r.priority AND o.run_at <= :now AND (o.run_at, o.id) < (r.run_at, r.id)
-AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
-AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL) AND o.crashes > 0
+        AND o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+        AND (o.deadline_at IS NULL OR o.deadline_at > :now) AND (o.start_by IS NULL OR o.start_by > :now OR o.started_at IS NOT NULL) AND o.crashes > 0
          AND (o.crashes > 1) = (r.crashes > 1) LIMIT :most) AS ahead)
     END
   ELSE 0 END AS before
@@ -422,8 +422,8 @@ DELETE FROM schema_migrations WHERE version = :version
 -- parameters: :l(lane text), :limit integer
 -- sent once for each row of l
 SELECT o.id, o.aggregate_id AS run_id, o.sequence, o.event_type, o.created_at, o.attempt, o.payload AS payload_json, r.type AS workflow_type, r.traceparent, substr(CAST(o.aggregate_id AS text), 36, 1) AS lane, EXISTS (SELECT 1 FROM outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+          WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+            AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
 FROM outbox_event o LEFT JOIN workflow_run r ON r.id = o.aggregate_id
 WHERE substr(CAST(o.aggregate_id AS text), 36, 1) = (SELECT l.lane FROM (SELECT json_extract(value, '$[0]') AS lane FROM json_each(:l)) AS l) AND o.status = 'waiting' AND o.published_at IS NULL
 ORDER BY o.id LIMIT :limit
@@ -433,8 +433,8 @@ ORDER BY o.id LIMIT :limit
 -- parameters: :l(lane text), :now instant, :limit integer
 -- sent once for each row of l
 SELECT o.id, o.aggregate_id AS run_id, o.sequence, o.event_type, o.created_at, o.attempt, o.payload AS payload_json, r.type AS workflow_type, r.traceparent, substr(CAST(o.aggregate_id AS text), 36, 1) AS lane, EXISTS (SELECT 1 FROM outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
+          WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+            AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL) AS is_behind
 FROM outbox_event o LEFT JOIN workflow_run r ON r.id = o.aggregate_id
 WHERE substr(CAST(o.aggregate_id AS text), 36, 1) = (SELECT l.lane FROM (SELECT json_extract(value, '$[0]') AS lane FROM json_each(:l)) AS l) AND o.status = 'retrying' AND o.published_at IS NULL AND o.due_at <= :now
 ORDER BY o.due_at LIMIT :limit
@@ -462,7 +462,10 @@ FROM (SELECT json_extract(value, '$[0]') AS id FROM json_each(:b)) AS b WHERE o.
 -- parameters: :now instant, :b(id bigint, status text, attempt integer, delay bigint, reason text)
 UPDATE outbox_event AS o
 SET attempt = b.attempt, status = b.status, last_error = b.reason, due_at = :now + (b.delay)
-FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS status, json_extract(value, '$[2]') AS attempt, json_extract(value, '$[3]') AS delay, json_extract(value, '$[4]') AS reason FROM json_each(:b)) AS b WHERE o.id = b.id AND o.published_at IS NULL AND o.status IN ('waiting', 'retrying')
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS status,
+    json_extract(value, '$[2]') AS attempt, json_extract(value, '$[3]') AS delay,
+    json_extract(value, '$[4]') AS reason
+  FROM json_each(:b)) AS b WHERE o.id = b.id AND o.published_at IS NULL AND o.status IN ('waiting', 'retrying')
 
 -- name: mark_behind
 -- file: outbox.sql
@@ -471,8 +474,8 @@ UPDATE outbox_event AS o
 SET status = 'behind', due_at = NULL
 FROM (SELECT json_extract(value, '$[0]') AS id FROM json_each(:b)) AS b WHERE o.id = b.id AND o.status IN ('waiting', 'retrying') AND o.published_at IS NULL
   AND EXISTS (SELECT 1 FROM outbox_event s
-        WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
-          AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
+            WHERE s.aggregate_id = o.aggregate_id AND s.sequence < o.sequence
+              AND s.status IN ('retrying', 'dead') AND s.published_at IS NULL)
 
 -- name: release_behind
 -- file: outbox.sql
@@ -537,7 +540,9 @@ WHERE seen_at <= :now - (:silence) OR id IN (SELECT d.id FROM (SELECT json_extra
 -- file: outbox.sql
 -- parameters: :now instant, :u(event_type text, low text, high text)
 INSERT INTO outbox_rule (event_type, low, high, created_at)
-SELECT u.event_type, u.low, u.high, :now FROM (SELECT json_extract(value, '$[0]') AS event_type, json_extract(value, '$[1]') AS low, json_extract(value, '$[2]') AS high FROM json_each(:u)) AS u
+SELECT u.event_type, u.low, u.high, :now FROM (SELECT json_extract(value, '$[0]') AS event_type, json_extract(value, '$[1]') AS low,
+    json_extract(value, '$[2]') AS high
+  FROM json_each(:u)) AS u
 WHERE true
 ON CONFLICT DO NOTHING
 RETURNING event_type, low, high
@@ -546,7 +551,9 @@ RETURNING event_type, low, high
 -- file: outbox.sql
 -- parameters: :u(event_type text, low text, high text)
 DELETE FROM outbox_rule AS x
-WHERE EXISTS (SELECT 1 FROM (SELECT json_extract(value, '$[0]') AS event_type, json_extract(value, '$[1]') AS low, json_extract(value, '$[2]') AS high FROM json_each(:u)) AS u WHERE u.event_type = x.event_type AND u.low = x.low AND u.high = x.high)
+WHERE EXISTS (SELECT 1 FROM (SELECT json_extract(value, '$[0]') AS event_type, json_extract(value, '$[1]') AS low,
+    json_extract(value, '$[2]') AS high
+  FROM json_each(:u)) AS u WHERE u.event_type = x.event_type AND u.low = x.low AND u.high = x.high)
 RETURNING event_type, low, high
 
 -- name: outbox_rules
@@ -579,7 +586,7 @@ RETURNING sequence
 -- file: outbox.sql
 -- parameters: :run_id uuid, :from bigint
 UPDATE outbox_event SET status = 'waiting', published_at = NULL, due_at = NULL, attempt = 0, last_error = NULL,
-    skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
+      skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
 WHERE aggregate_id = :run_id AND sequence >= :from AND status IN ('published', 'dead', 'skipped', 'retrying')
 RETURNING id
 
@@ -587,7 +594,7 @@ RETURNING id
 -- file: outbox.sql
 -- parameters: :b(event_id bigint)
 UPDATE outbox_event AS o SET status = 'waiting', published_at = NULL, due_at = NULL, attempt = 0, last_error = NULL,
-    skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
+      skipped_at = NULL, skipped_by = NULL, skip_reason = NULL
 FROM (SELECT json_extract(value, '$[0]') AS event_id FROM json_each(:b)) AS b WHERE o.id = b.event_id AND o.status IN ('published', 'dead')
 RETURNING id
 
@@ -662,20 +669,23 @@ RETURNING id
 -- file: prune.sql
 -- parameters: :rule(low text, high text, status text, is_deleted integer, age bigint), :first uuid, :last uuid, :limit
 --   integer, :most integer, :now instant, :shortest bigint
-WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high, json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted, json_extract(value, '$[4]') AS age FROM json_each(:rule)) AS rule), page AS MATERIALIZED (
+WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted,
+    json_extract(value, '$[4]') AS age
+  FROM json_each(:rule)) AS rule), page AS MATERIALIZED (
   SELECT r.id, coalesce(r.deleted_at, r.finished_at) AS ended_at FROM workflow_run r
   WHERE r.id >= :first AND r.id <= :last ORDER BY r.id LIMIT :limit)
 SELECT r.id AS run_id, r.type, r.status, CASE WHEN EXISTS (SELECT 1 FROM workflow_run p WHERE p.id = r.parent_id AND p.finished_at IS NULL)
-       THEN 'open_parent'
-     WHEN EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
-       THEN 'unpublished_events'
-     WHEN r.id = (SELECT e.workflow_id FROM workflow_event e ORDER BY e.id DESC LIMIT 1) THEN 'newest_events' END AS kept, 1 + (SELECT count(*) FROM (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT :most) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM workflow_event e WHERE e.workflow_id = r.id LIMIT :most) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM workflow_signal g WHERE g.run_id = r.id LIMIT :most) AS x)
-  + (SELECT count(*) FROM (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id LIMIT :most) AS x) AS weight, 0 AS examined
+         THEN 'open_parent'
+       WHEN EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
+         THEN 'unpublished_events'
+       WHEN r.id = (SELECT e.workflow_id FROM workflow_event e ORDER BY e.id DESC LIMIT 1) THEN 'newest_events' END AS kept, 1 + (SELECT count(*) FROM (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT :most) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM workflow_event e WHERE e.workflow_id = r.id LIMIT :most) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM workflow_signal g WHERE g.run_id = r.id LIMIT :most) AS x)
+    + (SELECT count(*) FROM (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id LIMIT :most) AS x) AS weight, 0 AS examined
 FROM page JOIN workflow_run r ON r.id = page.id JOIN chosen c ON r.type >= c.low AND r.type < c.high AND r.status = c.status
-  AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
-  AND coalesce(r.deleted_at, r.finished_at) <= :now - (c.age)
+    AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
+    AND coalesce(r.deleted_at, r.finished_at) <= :now - (c.age)
 WHERE page.ended_at <= :now - (:shortest)
 UNION ALL
 SELECT (SELECT page.id FROM page ORDER BY page.id DESC LIMIT 1), NULL, NULL, NULL, 0, (SELECT count(*) FROM page)
@@ -689,15 +699,18 @@ WHERE r.finished_at IS NOT NULL ORDER BY r.id
 -- name: judge_prunable
 -- file: prune.sql
 -- parameters: :rule(low text, high text, status text, is_deleted integer, age bigint), :b(run_id uuid), :now instant
-WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high, json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted, json_extract(value, '$[4]') AS age FROM json_each(:rule)) AS rule)
+WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted,
+    json_extract(value, '$[4]') AS age
+  FROM json_each(:rule)) AS rule)
 SELECT r.id AS run_id, r.type, r.status, CASE WHEN EXISTS (SELECT 1 FROM workflow_run p WHERE p.id = r.parent_id AND p.finished_at IS NULL)
-       THEN 'open_parent'
-     WHEN EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
-       THEN 'unpublished_events'
-     WHEN r.id = (SELECT e.workflow_id FROM workflow_event e ORDER BY e.id DESC LIMIT 1) THEN 'newest_events' END AS kept
+         THEN 'open_parent'
+       WHEN EXISTS (SELECT 1 FROM outbox_event o WHERE o.aggregate_id = r.id AND o.published_at IS NULL)
+         THEN 'unpublished_events'
+       WHEN r.id = (SELECT e.workflow_id FROM workflow_event e ORDER BY e.id DESC LIMIT 1) THEN 'newest_events' END AS kept
 FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id JOIN chosen c ON r.type >= c.low AND r.type < c.high AND r.status = c.status
-  AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
-  AND coalesce(r.deleted_at, r.finished_at) <= :now - (c.age)
+    AND c.is_deleted = CASE WHEN r.deleted_at IS NULL THEN 0 ELSE 1 END
+    AND coalesce(r.deleted_at, r.finished_at) <= :now - (c.age)
 
 -- name: prune_runs
 -- file: prune.sql
@@ -753,7 +766,13 @@ INSERT INTO workflow_run
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + (n.delay)), n.idempotency_key,
        coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, :now + (n.delay)) + (n.start_within),
        n.parent_id, n.traceparent, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS run_at, json_extract(value, '$[5]') AS delay, json_extract(value, '$[6]') AS idempotency_key, json_extract(value, '$[7]') AS max_attempts, json_extract(value, '$[8]') AS start_within, json_extract(value, '$[9]') AS parent_id, json_extract(value, '$[10]') AS traceparent FROM json_each(:n)) AS n
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority,
+    json_extract(value, '$[4]') AS run_at, json_extract(value, '$[5]') AS delay,
+    json_extract(value, '$[6]') AS idempotency_key, json_extract(value, '$[7]') AS max_attempts,
+    json_extract(value, '$[8]') AS start_within, json_extract(value, '$[9]') AS parent_id,
+    json_extract(value, '$[10]') AS traceparent
+  FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -763,7 +782,9 @@ RETURNING id
 -- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer)
 INSERT INTO workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority FROM json_each(:n)) AS n
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority
+  FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 RETURNING id
 
@@ -777,7 +798,13 @@ INSERT INTO workflow_run
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + (n.delay)), n.idempotency_key,
        coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, :now + (n.delay)) + (n.start_within),
        n.parent_id, n.traceparent, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority, json_extract(value, '$[4]') AS run_at, json_extract(value, '$[5]') AS delay, json_extract(value, '$[6]') AS idempotency_key, json_extract(value, '$[7]') AS max_attempts, json_extract(value, '$[8]') AS start_within, json_extract(value, '$[9]') AS parent_id, json_extract(value, '$[10]') AS traceparent FROM json_each(:n)) AS n
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority,
+    json_extract(value, '$[4]') AS run_at, json_extract(value, '$[5]') AS delay,
+    json_extract(value, '$[6]') AS idempotency_key, json_extract(value, '$[7]') AS max_attempts,
+    json_extract(value, '$[8]') AS start_within, json_extract(value, '$[9]') AS parent_id,
+    json_extract(value, '$[10]') AS traceparent
+  FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -787,7 +814,9 @@ RETURNING id
 -- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer)
 INSERT INTO workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority FROM json_each(:n)) AS n
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority
+  FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 RETURNING id
 
@@ -806,7 +835,9 @@ WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 -- parameters: :span(type text, priority integer, high text), :now instant, :limit integer
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
-  FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS high FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
+  FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS high
+  FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow_run r
      WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
        AND r.type = span.type AND r.priority > span.priority
@@ -838,7 +869,9 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 -- parameters: :span(type text, priority integer, high text), :now instant, :limit integer
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
-  FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS high FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
+  FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS high
+  FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow_run r
      WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes > 0
        AND r.type = span.type AND r.priority > span.priority
@@ -871,17 +904,38 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 --   timeout bigint, low timestamptz), :limit integer
 UPDATE workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
-    lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane)),
+    lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane)),
     max_attempts = CASE WHEN max_attempts IS NULL OR (attempts_unset AND lease_epoch = 0)
-                        THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane) ELSE max_attempts END,
-    deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane))),
+                        THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane) ELSE max_attempts END,
+    deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane))),
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
-    AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane)
-    AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane), -9223372036854775807)
-    AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
+    AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane)
+    AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane), -9223372036854775807)
+    AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
   ORDER BY r.run_at, r.id LIMIT :limit)
@@ -895,17 +949,38 @@ RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priori
 --   timeout bigint, low timestamptz), :least integer, :most integer, :limit integer
 UPDATE workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
-    lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane)),
+    lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane)),
     max_attempts = CASE WHEN max_attempts IS NULL OR (attempts_unset AND lease_epoch = 0)
-                        THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane) ELSE max_attempts END,
-    deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane))),
+                        THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane) ELSE max_attempts END,
+    deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane))),
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes > 0 AND r.crashes BETWEEN :least AND :most
-    AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane)
-    AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane), -9223372036854775807)
-    AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority, json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease, json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
+    AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane)
+    AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane), -9223372036854775807)
+    AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+  FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
   ORDER BY r.run_at, r.id LIMIT :limit)
@@ -941,14 +1016,21 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
     hold_reason = coalesce(b.hold_reason, r.hold_reason),
     started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
     deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event, json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed, json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay, json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result, json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error, json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data FROM json_each(:b)) AS b
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event,
+    json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed,
+    json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay,
+    json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result,
+    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error,
+    json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
@@ -958,7 +1040,9 @@ RETURNING id AS run_id, lease_epoch AS epoch
 UPDATE workflow_run AS r
 SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
     finished_at = :now, result = b.result
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS result FROM json_each(:b)) AS b
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS result
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
@@ -966,9 +1050,13 @@ RETURNING id AS run_id, lease_epoch AS epoch
 -- file: runs.sql
 -- parameters: :now instant, :b(run_id uuid, epoch bigint, elapsed bigint)
 INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, created_at)
-SELECT b.run_id, 'started', b.epoch, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS elapsed FROM json_each(:b)) AS b
+SELECT b.run_id, 'started', b.epoch, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS elapsed
+  FROM json_each(:b)) AS b
 UNION ALL
-SELECT b.run_id, 'succeeded', b.epoch, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS elapsed FROM json_each(:b)) AS b
+SELECT b.run_id, 'succeeded', b.epoch, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS elapsed
+  FROM json_each(:b)) AS b
 
 -- name: settle_family
 -- file: runs.sql
@@ -985,14 +1073,21 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
     hold_reason = coalesce(b.hold_reason, r.hold_reason),
     started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
     deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event, json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed, json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay, json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result, json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error, json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data FROM json_each(:b)) AS b
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event,
+    json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed,
+    json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay,
+    json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result,
+    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error,
+    json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
@@ -1010,14 +1105,21 @@ SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
     hold_reason = coalesce(b.hold_reason, r.hold_reason),
     started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
     deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-AND (SELECT 1 FROM workflow_event e
-     WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event, json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed, json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay, json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result, json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error, json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data FROM json_each(:b)) AS b
+      AND (SELECT 1 FROM workflow_event e
+           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
+      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event,
+    json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed,
+    json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay,
+    json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result,
+    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error,
+    json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
@@ -1026,16 +1128,30 @@ RETURNING id AS run_id, lease_epoch AS epoch
 -- parameters: :now instant, :b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held
 --   integer)
 INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
-SELECT b.run_id, 'started', b.epoch, NULL, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started, json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data, json_extract(value, '$[6]') AS held FROM json_each(:b)) AS b WHERE b.started = 1
+SELECT b.run_id, 'started', b.epoch, NULL, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started,
+    json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data,
+    json_extract(value, '$[6]') AS held
+  FROM json_each(:b)) AS b WHERE b.started = 1
 UNION ALL
-SELECT b.run_id, b.event, b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started, json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data, json_extract(value, '$[6]') AS held FROM json_each(:b)) AS b
+SELECT b.run_id, b.event, b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started,
+    json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data,
+    json_extract(value, '$[6]') AS held
+  FROM json_each(:b)) AS b
 UNION ALL
-SELECT b.run_id, 'held', b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started, json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data, json_extract(value, '$[6]') AS held FROM json_each(:b)) AS b WHERE b.held = 1
+SELECT b.run_id, 'held', b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started,
+    json_extract(value, '$[4]') AS elapsed, json_extract(value, '$[5]') AS data,
+    json_extract(value, '$[6]') AS held
+  FROM json_each(:b)) AS b WHERE b.held = 1
 
 -- name: settled_already
 -- file: runs.sql
 -- parameters: :b(run_id uuid, epoch bigint, status text), :worker text
-SELECT r.id AS run_id, b.epoch FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS status FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
+SELECT r.id AS run_id, b.epoch FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS status
+  FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
 WHERE r.lease_epoch = b.epoch AND r.status = b.status AND EXISTS (
   SELECT 1 FROM workflow_event e
   WHERE e.workflow_id = r.id AND e.event_type = 'leased' AND e.lease_epoch = b.epoch
@@ -1047,7 +1163,9 @@ WHERE r.lease_epoch = b.epoch AND r.status = b.status AND EXISTS (
 UPDATE workflow_run AS r
 SET lease_until = CASE WHEN r.lease_until > :now + (b.lease) THEN r.lease_until ELSE :now + (b.lease) END,
     version = r.version + 1, updated_at = :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS lease FROM json_each(:b)) AS b
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS lease
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
 RETURNING id AS run_id
 
@@ -1068,7 +1186,9 @@ WHERE CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch
 -- file: runs.sql
 -- parameters: :now instant, :e(run_id uuid, event text, epoch bigint, data json)
 INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
-SELECT e.run_id, e.event, e.epoch, e.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS event, json_extract(value, '$[2]') AS epoch, json_extract(value, '$[3]') AS data FROM json_each(:e)) AS e
+SELECT e.run_id, e.event, e.epoch, e.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS event,
+    json_extract(value, '$[2]') AS epoch, json_extract(value, '$[3]') AS data
+  FROM json_each(:e)) AS e
 
 -- name: leased_runs
 -- file: runs.sql
@@ -1097,9 +1217,9 @@ WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.
   OR EXISTS (
     SELECT 1 FROM workflow_run o
     WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+      AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
   OR EXISTS (SELECT 1 FROM workflow_run o WHERE o.status = 'leased' AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
+    AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
 
 -- name: crash_runs
 -- file: runs.sql
@@ -1187,10 +1307,10 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- file: runs.sql
 -- parameters: :now instant
 SELECT (SELECT r.deadline_at FROM workflow_run r
-WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
-ORDER BY r.deadline_at LIMIT 1) - :now AS deadline_in, (SELECT r.start_by FROM workflow_run r
-WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
-ORDER BY r.start_by LIMIT 1) - :now AS start_in
+  WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+  ORDER BY r.deadline_at LIMIT 1) - :now AS deadline_in, (SELECT r.start_by FROM workflow_run r
+  WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.status IN ('pending', 'paused')
+  ORDER BY r.start_by LIMIT 1) - :now AS start_in
 
 -- name: cancel_runs
 -- file: runs.sql
@@ -1261,9 +1381,9 @@ RETURNING id
 -- file: runs.sql
 -- parameters: :b(run_id uuid)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
 
 -- name: run_with_key
 -- file: runs.sql
@@ -1273,17 +1393,17 @@ SELECT r.id FROM workflow_run r WHERE r.idempotency_key = :idempotency_key AND r
 -- name: open_runs
 -- file: runs.sql
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent, r.wakes FROM workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent, r.wakes FROM workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
 
 -- name: finished_among
 -- file: runs.sql
 -- parameters: :b(run_id uuid)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id WHERE r.finished_at IS NOT NULL
 
 -- name: list_runs
 -- file: runs.sql
@@ -1291,18 +1411,18 @@ r.result AS result_json, r.payload AS payload_json, r.traceparent FROM (SELECT j
 --   :s(status text), :type text, :low text, :high text, :idempotency_key text, :with_deleted integer, :held integer,
 --   :limit integer
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
-r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
-r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
-r.result AS result_json, r.payload AS payload_json, r.traceparent FROM workflow_run r
+  r.lease_epoch, r.held_at, r.hold_reason, r.deadline_at, r.start_by, r.parent_id, r.idempotency_key, r.created_at,
+  r.updated_at, r.started_at, r.finished_at, r.deleted_at, r.delete_reason, r.last_error, r.error AS error_json,
+  r.result AS result_json, r.payload AS payload_json, r.traceparent FROM workflow_run r
 WHERE (r.created_at, r.id) < (CASE WHEN :below IS NULL THEN 9223372036854775807 ELSE :at END, coalesce(:last, 'g'))
   AND r.created_at >= coalesce(:since, -9223372036854775807)
   AND r.created_at < coalesce(:until, 9223372036854775807)
   AND (:any_status = 1 OR r.status IN (SELECT s.status FROM (SELECT json_extract(value, '$[0]') AS status FROM json_each(:s)) AS s))
-  AND (:type IS NULL OR r.type = :type)
-  AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
-  AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
-  AND (:with_deleted = 1 OR r.deleted_at IS NULL)
-  AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+      AND (:type IS NULL OR r.type = :type)
+      AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
+      AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
+      AND (:with_deleted = 1 OR r.deleted_at IS NULL)
+      AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
 ORDER BY r.created_at DESC, r.id DESC LIMIT :limit
 
 -- name: run_places
@@ -1326,8 +1446,8 @@ ORDER BY s.next_at NULLS FIRST LIMIT 1
 -- file: schedules.sql
 -- parameters: :now instant, :but(name text), :only text, :limit integer
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, :now AS judged_at FROM workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, :now AS judged_at FROM workflow_schedule s
 WHERE s.paused_at IS NULL AND (s.next_at IS NULL OR s.next_at <= :now)
   AND s.name NOT IN (SELECT but.name FROM (SELECT json_extract(value, '$[0]') AS name FROM json_each(:but)) AS but) AND (:only IS NULL OR s.name = :only)
 ORDER BY s.updated_at, s.name LIMIT :limit
@@ -1336,16 +1456,16 @@ ORDER BY s.updated_at, s.name LIMIT :limit
 -- file: schedules.sql
 -- parameters: :b(name text)
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow_schedule s
 WHERE s.name IN (SELECT b.name FROM (SELECT json_extract(value, '$[0]') AS name FROM json_each(:b)) AS b) ORDER BY s.name
 
 -- name: get_schedule
 -- file: schedules.sql
 -- parameters: :name text
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow_schedule s WHERE s.name = :name
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at FROM workflow_schedule s WHERE s.name = :name
 
 -- name: due_schedules
 -- file: schedules.sql
@@ -1369,7 +1489,11 @@ SET next_at = b.next_at, updated_at = :now, trouble = NULL,
     last_slot_at = coalesce(b.slot, s.last_slot_at), last_run_id = coalesce(b.run_id, s.last_run_id),
     last_fired_at = CASE WHEN b.fired > 0 THEN :now ELSE s.last_fired_at END,
     last_skipped_at = coalesce(b.skip, s.last_skipped_at), fired = s.fired + b.fired, skipped = s.skipped + b.skipped
-FROM (SELECT json_extract(value, '$[0]') AS schedule, json_extract(value, '$[1]') AS seen, json_extract(value, '$[2]') AS next_at, json_extract(value, '$[3]') AS slot, json_extract(value, '$[4]') AS run_id, json_extract(value, '$[5]') AS fired, json_extract(value, '$[6]') AS skipped, json_extract(value, '$[7]') AS skip FROM json_each(:b)) AS b
+FROM (SELECT json_extract(value, '$[0]') AS schedule, json_extract(value, '$[1]') AS seen,
+    json_extract(value, '$[2]') AS next_at, json_extract(value, '$[3]') AS slot,
+    json_extract(value, '$[4]') AS run_id, json_extract(value, '$[5]') AS fired,
+    json_extract(value, '$[6]') AS skipped, json_extract(value, '$[7]') AS skip
+  FROM json_each(:b)) AS b
 WHERE s.name = b.schedule AND (s.next_at = b.seen OR (s.next_at IS NULL AND b.seen IS NULL))
 RETURNING name
 
@@ -1391,7 +1515,13 @@ SELECT :now AS judged_at
 INSERT INTO workflow_schedule
   (name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin, created_at, updated_at)
 SELECT n.name, n.type, n.cron, n.every_us, n.tz, n.payload, n.overlap, n.catch_up, n.window_us, n.next_at, n.origin, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us, json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload, json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up, json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at, json_extract(value, '$[10]') AS origin FROM json_each(:n)) AS n
+FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us,
+    json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload,
+    json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up,
+    json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at,
+    json_extract(value, '$[10]') AS origin
+  FROM json_each(:n)) AS n
 WHERE true
 ON CONFLICT (name) DO NOTHING
 RETURNING name
@@ -1404,14 +1534,20 @@ UPDATE workflow_schedule AS s
 SET type = n.type, cron = n.cron, every_us = n.every_us, tz = n.tz, payload = n.payload, overlap = n.overlap,
     catch_up = n.catch_up, window_us = n.window_us, next_at = n.next_at, origin = n.origin, trouble = NULL,
     updated_at = :now
-FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us, json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload, json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up, json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at, json_extract(value, '$[10]') AS origin FROM json_each(:n)) AS n WHERE s.name = n.name
+FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type,
+    json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us,
+    json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload,
+    json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up,
+    json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at,
+    json_extract(value, '$[10]') AS origin
+  FROM json_each(:n)) AS n WHERE s.name = n.name
 
 -- name: list_schedules
 -- file: schedules.sql
 -- parameters: :now instant, :after text, :limit integer
 SELECT s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
-s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
-s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, :now AS judged_at FROM workflow_schedule s
+  s.window_us, s.next_at, s.paused_at, s.pause_reason, s.origin, s.last_slot_at, s.last_fired_at,
+  s.last_run_id, s.extra_run_id, s.last_skipped_at, s.fired, s.skipped, s.trouble, s.created_at, s.updated_at, :now AS judged_at FROM workflow_schedule s
 WHERE s.name > :after ORDER BY s.name LIMIT :limit
 
 -- name: pause_schedule
@@ -1473,7 +1609,13 @@ INSERT INTO workflow_step
 SELECT b.run_id, (SELECT q.last * 1048576 + q.n FROM workflow_sequence q), b.epoch, b.step_id, b.kind, b.status,
        b.attempt, :now - (b.elapsed), CASE WHEN b.status IN ('succeeded', 'failed') THEN :now END,
        :now + (b.due_in), b.input, b.output, b.error
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS step_id, json_extract(value, '$[3]') AS kind, json_extract(value, '$[4]') AS status, json_extract(value, '$[5]') AS attempt, json_extract(value, '$[6]') AS elapsed, json_extract(value, '$[7]') AS due_in, json_extract(value, '$[8]') AS input, json_extract(value, '$[9]') AS output, json_extract(value, '$[10]') AS error FROM json_each(:b)) AS b
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS step_id, json_extract(value, '$[3]') AS kind,
+    json_extract(value, '$[4]') AS status, json_extract(value, '$[5]') AS attempt,
+    json_extract(value, '$[6]') AS elapsed, json_extract(value, '$[7]') AS due_in,
+    json_extract(value, '$[8]') AS input, json_extract(value, '$[9]') AS output,
+    json_extract(value, '$[10]') AS error
+  FROM json_each(:b)) AS b
 WHERE true
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
@@ -1498,7 +1640,10 @@ INSERT INTO outbox_event (aggregate_id, sequence, event_type, payload, created_a
 SELECT e.run_id, e.place + coalesce(
          (SELECT max(o.sequence) FROM outbox_event o WHERE o.aggregate_id = e.run_id), 0),
        e.event_type, e.payload, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS step_id, json_extract(value, '$[2]') AS place, json_extract(value, '$[3]') AS event_type, json_extract(value, '$[4]') AS payload FROM json_each(:e)) AS e
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS step_id,
+    json_extract(value, '$[2]') AS place, json_extract(value, '$[3]') AS event_type,
+    json_extract(value, '$[4]') AS payload
+  FROM json_each(:e)) AS e
 WHERE NOT EXISTS (SELECT 1 FROM workflow_step s WHERE s.run_id = e.run_id AND s.step_id = e.step_id)
 
 -- name: published_values
@@ -1528,7 +1673,9 @@ FROM (SELECT json_extract(value, '$[0]') AS signal_id, json_extract(value, '$[1]
 UPDATE workflow_run AS r
 SET status = 'paused', version = r.version + 1, crashes = 0, run_at = :now + (b.due_in), lease_until = NULL,
     leased_by = NULL, updated_at = :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS wakes, json_extract(value, '$[3]') AS due_in FROM json_each(:b)) AS b
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS wakes, json_extract(value, '$[3]') AS due_in
+  FROM json_each(:b)) AS b
 WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch AND r.wakes = b.wakes
 RETURNING id AS run_id
 
@@ -1536,9 +1683,13 @@ RETURNING id AS run_id
 -- file: steps.sql
 -- parameters: :now instant, :b(run_id uuid, epoch bigint, elapsed bigint, data json)
 INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
-SELECT b.run_id, 'started', b.epoch, NULL, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS data FROM json_each(:b)) AS b
+SELECT b.run_id, 'started', b.epoch, NULL, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS data
+  FROM json_each(:b)) AS b
 UNION ALL
-SELECT b.run_id, 'paused', b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch, json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS data FROM json_each(:b)) AS b
+SELECT b.run_id, 'paused', b.epoch, b.data, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
+    json_extract(value, '$[2]') AS elapsed, json_extract(value, '$[3]') AS data
+  FROM json_each(:b)) AS b
 
 -- name: progress_runs
 -- file: steps.sql
@@ -1574,7 +1725,10 @@ SELECT s.run_id, s.name, CAST(s.payload AS text) AS payload_json FROM workflow_s
 -- parameters: :now instant, :d(name text, description text, on_cancel text, dead_letter text, on_exhausted text)
 INSERT INTO workflow_registry
   (workflow_name, runtime, description, on_cancel, dead_letter, on_exhausted, updated_at)
-SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS description, json_extract(value, '$[2]') AS on_cancel, json_extract(value, '$[3]') AS dead_letter, json_extract(value, '$[4]') AS on_exhausted FROM json_each(:d)) AS d
+SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS description,
+    json_extract(value, '$[2]') AS on_cancel, json_extract(value, '$[3]') AS dead_letter,
+    json_extract(value, '$[4]') AS on_exhausted
+  FROM json_each(:d)) AS d
 WHERE true
 ON CONFLICT (workflow_name) DO UPDATE
 SET description = excluded.description, on_cancel = excluded.on_cancel, dead_letter = excluded.dead_letter,
@@ -1586,7 +1740,10 @@ SET description = excluded.description, on_cancel = excluded.on_cancel, dead_let
 -- parameters: :now instant, :d(name text, description text, on_cancel text, dead_letter text, on_exhausted text)
 INSERT INTO workflow_registry
   (workflow_name, runtime, description, on_cancel, dead_letter, on_exhausted, updated_at)
-SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS description, json_extract(value, '$[2]') AS on_cancel, json_extract(value, '$[3]') AS dead_letter, json_extract(value, '$[4]') AS on_exhausted FROM json_each(:d)) AS d
+SELECT d.name, 'python', d.description, d.on_cancel, d.dead_letter, d.on_exhausted, :now FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS description,
+    json_extract(value, '$[2]') AS on_cancel, json_extract(value, '$[3]') AS dead_letter,
+    json_extract(value, '$[4]') AS on_exhausted
+  FROM json_each(:d)) AS d
 WHERE true
 ON CONFLICT (workflow_name) DO NOTHING
 

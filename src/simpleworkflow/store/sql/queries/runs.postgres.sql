@@ -2,6 +2,7 @@
 -- statement where the path is hot.
 
 -- fragment: worker_told
+-- differs: json_extract is a function of SQLite
 (e.data ->> 'worker')
 
 -- name: insert_and_tell
@@ -278,8 +279,8 @@ to_timestamp(CAST(CAST('x' || translate(substr(CAST(:below AS text), 1, 13), '-'
 -- name: list_runs
 -- differs: an index of all runs by creation would get three entries per run here (no claim and no end is a heap-only
 -- update). The id of a run that began by itself tells when it was created; only the displaced, whose id does not, stand
--- in such an index: children, whose ids carry their parent's time (UUIDv8), and whatever else is no UUIDv7 of these decades. Two walks are merged by
--- place: that of a displaced run is the smallest id of its millisecond.
+-- in such an index: children, whose ids carry their parent's time (UUIDv8), and whatever else is no UUIDv7 of these
+-- decades. Two walks are merged by place. The place of a displaced run is the smallest id of its millisecond.
 -- batch: s(status text)
 -- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, below uuid, at timestamptz, last uuid, with_deleted integer, held integer, limit integer
 WITH page AS (
