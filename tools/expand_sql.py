@@ -30,6 +30,7 @@ DATABASES = {
     "sqlite": {"database": "SQLite", "batch": "one JSON text, an array of rows"},
 }
 WIDTH = 120
+TOGETHER = "\N{NO-BREAK SPACE}"
 
 
 def expanded(dialect: str) -> str:
@@ -49,9 +50,10 @@ def _block(statement: Statement) -> str:
 
 
 def _commented(text: str) -> list[str]:
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         text, WIDTH, initial_indent="-- ", subsequent_indent="--   ", break_long_words=False, break_on_hyphens=False
     )
+    return [line.replace(TOGETHER, " ") for line in lines]
 
 
 def _parameters(statement: Statement) -> Iterator[str]:
@@ -59,14 +61,19 @@ def _parameters(statement: Statement) -> Iterator[str]:
     number = 1
     for name in statement.order:
         columns = statement.batches.get(name)
-        width = 1 if columns is None else len(columns)
-        last = f" to ${number + width - 1}" if width > 1 else ""
-        place = f"${number}{last} " if statement.dialect == "postgres" else ":"
-        number += width
-        if columns is not None:
-            yield f"{place}{name}({', '.join(f'{column} {kind}' for column, kind in columns)})"
+        last = number + len(columns or (name,)) - 1
+        numbers = f"${number} " if last == number else f"${number} to ${last} "
+        number = last + 1
+        place = numbers if statement.dialect == "postgres" else ":"
+        if columns is None:
+            yield _together(f"{place}{name} {'instant' if name == 'now' else statement.types[name]}")
         else:
-            yield f"{place}{name} {'instant' if name == 'now' else statement.types[name]}"
+            yield f"{_together(place)}{name}({', '.join(_together(' '.join(column)) for column in columns)})"
+
+
+def _together(words: str) -> str:
+    """No line is broken between them."""
+    return words.replace(" ", TOGETHER)
 
 
 def stale(target: Path = TARGET) -> list[Path]:

@@ -18,12 +18,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from .fragments import Fragments
+from .fragments import Fragments, indented
 from .notation import Block, CatalogError, Columns, parse
 
 __all__ = ["DIALECTS", "CatalogError", "Statement", "adapt_batch", "place", "statements"]
 
 DIALECTS = ("postgres", "sqlite")
+_WIDTH = 110
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
@@ -110,12 +111,12 @@ def _compile(block: Block, fragments: Fragments, dialect: str) -> Statement:
     order: list[str] = []
 
     def written(table: Callable[[str, Columns, int], str]) -> str:
-        return _PARAMETER.sub(lambda match: _postgres_parameter(match[1], block, order, table), body)
+        return _PARAMETER.sub(lambda at: indented(_postgres_parameter(at[1], block, order, table), at), body)
 
     if dialect == "postgres":
         text, for_one = written(_postgres_table), written(_postgres_row)
     else:
-        text = for_one = _PARAMETER.sub(lambda match: _sqlite_parameter(match[1], block, order), body)
+        text = for_one = _PARAMETER.sub(lambda at: indented(_sqlite_parameter(at[1], block, order), at), body)
     unused = {*block.batches, *block.types}.difference(order)
     if body and unused:
         raise block.mistake(f"declares :{min(unused)} and does not use it")
@@ -167,18 +168,17 @@ def _postgres_table(name: str, columns: Columns, start: int) -> str:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """With commas, and with line breaks where many columns would make a line that nobody can read."""
-    lines: list[str] = []
+    """With commas, and with line breaks where that would be a line that nobody can read."""
+    lines = [""]
     for item in items:
-        if lines and len(lines[-1]) + len(item) < 100:
-            lines[-1] += f", {item}"
-        else:
-            lines.append(item)
-    return ",\n    ".join(lines)
+        if len(lines[-1]) + len(item) > _WIDTH:
+            lines.append("")
+        lines[-1] += f"{item}, "
+    return "\n  ".join(line.rstrip() for line in lines).removesuffix(",")
 
 
 def _gap(listed: str) -> str:
-    return "\n  " if "\n" in listed else " "
+    return "\n" if "\n" in listed else " "
 
 
 def _sqlite_parameter(name: str, block: Block, order: list[str]) -> str:

@@ -38,7 +38,7 @@ class Fragments:
     def _filled(self, text: str, place: _Place) -> str:
         if re.search("[{}]", _BRACES.sub("", text)):
             raise place.mistake("a brace does not belong to a {fragment} or {fragment(text)}, whose text has none")
-        return _BRACES.sub(lambda match: _indented(self._text(match[1], place), match), text)
+        return _BRACES.sub(lambda match: indented(self._text(match[1], place), match), text)
 
     def _text(self, braces: str, place: _Place) -> str:
         use = _USE.fullmatch(braces)
@@ -80,8 +80,9 @@ class _Place:
         return self.statement.mistake(path + what)
 
 
-def _indented(text: str, place: re.Match[str]) -> str:
-    """Further lines stand below the one that names the fragment, a little to the right of it where it says more."""
+def indented(text: str, place: re.Match[str]) -> str:
+    """A text for this place: its further lines begin where the line of the place does, a little to the right of that
+    where something else stands before it."""
     line = place.string[place.string.rfind("\n", 0, place.start()) + 1 : place.start()]
     begun = line.lstrip()
     indent = line.removesuffix(begun) + ("  " if begun else "")

@@ -46,8 +46,8 @@ FROM (SELECT x.id FROM workflow.workflow_event x WHERE x.id > $1::bigint ORDER B
 
 -- name: feed
 -- file: board.sql
--- parameters: $1 after bigint, $2 upto bigint, $3 since timestamptz, $4 any_event integer, $5 t(event text), $6 low
---   text, $7 high text
+-- parameters: $1 after bigint, $2 upto bigint, $3 since timestamptz, $4 any_event integer, $5 t(event text),
+--   $6 low text, $7 high text
 SELECT e.id, e.workflow_id, e.event_type, e.lease_epoch, e.data AS data_json, e.created_at, r.type AS run_type
 FROM workflow.workflow_event e LEFT JOIN workflow.workflow_run r ON r.id = e.workflow_id
 WHERE e.id > $1::bigint AND e.id <= $2::bigint AND e.created_at >= $3::timestamptz
@@ -432,7 +432,7 @@ WHERE w.stopped_at IS NULL AND w.seen_at <= now() - (($1::bigint) * interval '1 
 ORDER BY w.seen_at DESC LIMIT $2::integer
 
 -- name: count_queue
--- file: metrics.postgres.sql
+-- file: metrics.sql
 -- parameters: $1 t(type text), $2 late bigint, $3 most integer
 SELECT q.type, q.status, count(*) AS runs, sum(q.is_late) AS late
 FROM unnest($1::text[]) AS t(type) CROSS JOIN LATERAL (
@@ -444,7 +444,7 @@ FROM unnest($1::text[]) AS t(type) CROSS JOIN LATERAL (
 GROUP BY q.type, q.status
 
 -- name: count_suspects
--- file: metrics.postgres.sql
+-- file: metrics.sql
 -- parameters: $1 t(type text), $2 late bigint, $3 most integer
 SELECT q.type, q.status, count(*) AS runs, sum(q.is_late) AS late
 FROM unnest($1::text[]) AS t(type) CROSS JOIN LATERAL (
@@ -764,8 +764,8 @@ RETURNING id
 
 -- name: find_prunable
 -- file: prune.sql
--- parameters: $1 to $5 rule(low text, high text, status text, is_deleted integer, age bigint), $6 first uuid, $7 last
---   uuid, $8 limit integer, $9 most integer, $10 shortest bigint
+-- parameters: $1 to $5 rule(low text, high text, status text, is_deleted integer, age bigint), $6 first uuid,
+--   $7 last uuid, $8 limit integer, $9 most integer, $10 shortest bigint
 WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[]) AS rule(low, high, status, is_deleted, age)), page AS MATERIALIZED (
   SELECT r.id, coalesce(r.deleted_at, r.finished_at) AS ended_at FROM workflow.workflow_run r
   WHERE r.id >= $6::uuid AND r.id <= $7::uuid ORDER BY r.id LIMIT $8::integer)
@@ -857,11 +857,11 @@ INSERT INTO workflow.workflow_run
 SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
        coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
        n.parent_id, n.traceparent, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key,
-    max_attempts, start_within, parent_id, traceparent
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[],
-    $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within,
-    parent_id, traceparent)) AS n
+FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key, max_attempts,
+    start_within, parent_id, traceparent
+  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[], $8::integer[],
+    $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id,
+    traceparent)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
 RETURNING id
@@ -879,29 +879,33 @@ RETURNING id
 -- file: runs.postgres.sql
 -- parameters: $1 to $11 n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint,
 --   idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
-WITH made AS (INSERT INTO workflow.workflow_run
-  (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
-   created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
-       coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
-       n.parent_id, n.traceparent, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key,
-    max_attempts, start_within, parent_id, traceparent
-  FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[],
-    $8::integer[], $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within,
-    parent_id, traceparent)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-ON CONFLICT DO NOTHING
-RETURNING id) SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
+WITH made AS (
+  INSERT INTO workflow.workflow_run
+    (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
+     created_at, updated_at)
+  SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
+         coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
+         n.parent_id, n.traceparent, now(), now()
+  FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key, max_attempts,
+      start_within, parent_id, traceparent
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[], $8::integer[],
+      $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id,
+      traceparent)) AS n
+  WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
+  ON CONFLICT DO NOTHING
+  RETURNING id)
+SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
 
 -- name: insert_plain_and_tell
 -- file: runs.postgres.sql
 -- parameters: $1 to $4 n(run_id uuid, type text, payload json, priority integer)
-WITH made AS (INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, now(), 3, true, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[]) AS n(run_id, type, payload, priority)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id) SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
+WITH made AS (
+  INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
+  SELECT n.run_id, n.type, n.payload, n.priority, now(), 3, true, now(), now()
+  FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[]) AS n(run_id, type, payload, priority)) AS n
+  WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
+  RETURNING id)
+SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
 
 -- name: runs_like
 -- file: runs.sql
@@ -914,7 +918,7 @@ FROM unnest($1::uuid[], $2::text[]) AS n(run_id, idempotency_key) JOIN workflow.
 WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 
 -- name: find_lanes
--- file: runs.postgres.sql
+-- file: runs.sql
 -- parameters: $1 to $3 span(type text, priority integer, high text), $4 limit integer
 SELECT l.type, l.priority, CASE WHEN l.run_at <= now() AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
@@ -937,7 +941,7 @@ FROM (
   LIMIT $4::integer) AS l
 
 -- name: find_suspect_lanes
--- file: runs.postgres.sql
+-- file: runs.sql
 -- parameters: $1 to $3 span(type text, priority integer, high text), $4 limit integer
 SELECT l.type, l.priority, CASE WHEN l.run_at <= now() AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
@@ -960,9 +964,9 @@ FROM (
   LIMIT $4::integer) AS l
 
 -- name: claim_lanes
--- file: runs.postgres.sql
--- parameters: $1 to $6 lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low
---   timestamptz), $7 limit integer, $8 worker text
+-- file: runs.sql
+-- parameters: $1 to $6 lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint,
+--   low timestamptz), $7 limit integer, $8 worker text
 WITH due AS MATERIALIZED (
   SELECT c.place, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::timestamptz[]) AS lane(type, priority, max_attempts, lease, timeout, low) CROSS JOIN LATERAL (
@@ -999,9 +1003,9 @@ SELECT id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority,
 FROM claimed
 
 -- name: claim_suspect_lanes
--- file: runs.postgres.sql
--- parameters: $1 to $6 lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low
---   timestamptz), $7 least integer, $8 most integer, $9 limit integer, $10 worker text
+-- file: runs.sql
+-- parameters: $1 to $6 lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint,
+--   low timestamptz), $7 least integer, $8 most integer, $9 limit integer, $10 worker text
 WITH due AS MATERIALIZED (
   SELECT c.place, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::timestamptz[]) AS lane(type, priority, max_attempts, lease, timeout, low) CROSS JOIN LATERAL (
@@ -1052,9 +1056,9 @@ ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs
 -- file: runs.postgres.sql
--- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns
---   integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json), $15
---   worker text
+-- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
+--   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
+--   $15 worker text
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -1073,10 +1077,10 @@ WITH settled AS (
              WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
         AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
   FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
-    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
-    hold_reason, data)) AS b
+      CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
+      $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
+      data)) AS b
   WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1111,9 +1115,9 @@ SELECT id AS run_id, epoch FROM finished
 
 -- name: settle_family
 -- file: runs.postgres.sql
--- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns
---   integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json), $15
---   worker text
+-- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
+--   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
+--   $15 worker text
 WITH settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
@@ -1132,10 +1136,10 @@ WITH settled AS (
              WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
         AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
   FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
-    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
-    hold_reason, data)) AS b
+      CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
+      $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
+      data)) AS b
   WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1149,14 +1153,14 @@ SELECT id AS run_id, epoch FROM settled
 
 -- name: settle_free
 -- file: runs.postgres.sql
--- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns
---   integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json), $15
---   worker text
+-- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
+--   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
+--   $15 worker text
 WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
     CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
-    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
-    hold_reason, data)) AS b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
+    $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
+    data)) AS b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
   UPDATE workflow.workflow_run AS r
   SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
       run_at = CASE WHEN b.status = 'pending' THEN now() + ((b.delay) * interval '1 microsecond') ELSE r.run_at END,
@@ -1174,10 +1178,10 @@ WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event
              WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
         AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
   FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[],
-    $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error,
-    hold_reason, data)) AS b
+      CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
+      $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
+      data)) AS b
   WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
   RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
 logged AS (
@@ -1258,13 +1262,23 @@ WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w
   AND r.leased_by <> $2::text AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
     SELECT 1 FROM workflow.workflow_run o
     WHERE o.status = 'leased' AND o.leased_by = r.leased_by AND o.id <> r.id AND o.crashes > 0
-      AND (r.crashes = 1 OR (o.crashes > 1 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+      AND (r.crashes = 1 OR (o.crashes > 1
+        AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+          > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
   OR EXISTS (
     SELECT 1 FROM workflow.workflow_run o
-    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-      AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
-  OR EXISTS (SELECT 1 FROM workflow.workflow_run o WHERE o.status = 'leased' AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-    AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
+    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+      AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+        AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2
+          AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+            > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+  OR EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status = 'leased'
+      AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+        AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2
+          AND (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+            > (SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
 
 -- name: crash_runs
 -- file: runs.postgres.sql
@@ -1272,10 +1286,12 @@ WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w.worker FROM unnest($1::text[]) AS w(worker)))
-    AND r.leased_by <> $2::text AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> $2::text
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT $4::integer FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'pending',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = now() + (($5::bigint * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END) * interval '1 microsecond'),
@@ -1291,10 +1307,13 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w.worker FROM unnest($1::text[]) AS w(worker)))
-    AND r.leased_by <> $2::text AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3) AND NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
+    AND r.leased_by <> $2::text
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3)
+    AND NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
   ORDER BY r.leased_by, r.id LIMIT $4::integer FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
-SET status = 'failed', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'failed',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = now() + (($5::bigint * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END) * interval '1 microsecond'),
@@ -1310,10 +1329,13 @@ RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < now() OR r.leased_by IN (SELECT w.worker FROM unnest($1::text[]) AS w(worker)))
-    AND r.leased_by <> $2::text AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3) AND EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
+    AND r.leased_by <> $2::text
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3)
+    AND EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
   ORDER BY r.leased_by, r.id LIMIT $4::integer FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'pending',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM unnest($3::text[]) AS x(run_id)) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = now() + (($5::bigint * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END) * interval '1 microsecond'),
@@ -1333,8 +1355,8 @@ WITH overdue AS MATERIALIZED (
   ORDER BY r.deadline_at LIMIT $2::integer FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'timed_out', version = version + 1, finished_at = now(), updated_at = now(), lease_until = NULL,
-    leased_by = NULL, last_error = 'its deadline passed',
-    error = json_build_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+  leased_by = NULL, last_error = 'its deadline passed',
+  error = json_build_object('type', 'RunTimedOut', 'message', 'its deadline passed')
 FROM overdue WHERE r.id = overdue.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
@@ -1348,8 +1370,8 @@ WITH overdue AS MATERIALIZED (
   ORDER BY r.start_by LIMIT $2::integer FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
 SET status = 'timed_out', version = version + 1, finished_at = now(), updated_at = now(), lease_until = NULL,
-    leased_by = NULL, last_error = 'no worker started it in time',
-    error = json_build_object('type', 'RunTimedOut', 'message', 'no worker started it in time')
+  leased_by = NULL, last_error = 'no worker started it in time',
+  error = json_build_object('type', 'RunTimedOut', 'message', 'no worker started it in time')
 FROM overdue WHERE r.id = overdue.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
@@ -1456,30 +1478,36 @@ SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE 
 
 -- name: list_runs
 -- file: runs.postgres.sql
--- parameters: $1 below uuid, $2 since timestamptz, $3 until timestamptz, $4 any_status integer, $5 s(status text), $6
---   type text, $7 low text, $8 high text, $9 idempotency_key text, $10 with_deleted integer, $11 held integer, $12
---   limit integer, $13 at timestamptz, $14 last uuid
+-- parameters: $1 below uuid, $2 since timestamptz, $3 until timestamptz, $4 any_status integer, $5 s(status text),
+--   $6 type text, $7 low text, $8 high text, $9 idempotency_key text, $10 with_deleted integer, $11 held integer,
+--   $12 limit integer, $13 at timestamptz, $14 last uuid
 WITH page AS (
   (SELECT r.id, r.id AS place, r.created_at FROM workflow.workflow_run r
    WHERE r.id < '04000000-0000-0000-0000-000000000000' AND get_byte(uuid_send(r.id), 6) >> 4 = 7
-     AND ($1::uuid IS NULL OR r.id < $1::uuid) AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz) AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
-         AND ($6::text IS NULL OR r.type = $6::text)
-         AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
-         AND ($9::text IS NULL OR r.idempotency_key = $9::text)
-         AND ($10::integer = 1 OR r.deleted_at IS NULL)
-         AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+     AND ($1::uuid IS NULL OR r.id < $1::uuid)
+     AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz)
+     AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
+       AND ($6::text IS NULL OR r.type = $6::text)
+       AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
+       AND ($9::text IS NULL OR r.idempotency_key = $9::text)
+       AND ($10::integer = 1 OR r.deleted_at IS NULL)
+       AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
    ORDER BY r.id DESC LIMIT $12::integer)
   UNION ALL
   (SELECT r.id, CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
       || repeat('0', 20) AS uuid), r.created_at FROM workflow.workflow_run r
-   WHERE (r.id >= '04000000-0000-0000-0000-000000000000' OR get_byte(uuid_send(r.id), 6) >> 4 <> 7) AND ($1::uuid IS NULL OR (r.created_at <= to_timestamp(CAST(CAST('x' || translate(substr(CAST($1::uuid AS text), 1, 13), '-', '') AS bit(48)) AS bigint) / 1000.0 + 0.002)
-     AND (CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
-         || repeat('0', 20) AS uuid), r.created_at, r.id) < ($1::uuid, $13::timestamptz, $14::uuid))) AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz) AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
-         AND ($6::text IS NULL OR r.type = $6::text)
-         AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
-         AND ($9::text IS NULL OR r.idempotency_key = $9::text)
-         AND ($10::integer = 1 OR r.deleted_at IS NULL)
-         AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+   WHERE (r.id >= '04000000-0000-0000-0000-000000000000' OR get_byte(uuid_send(r.id), 6) >> 4 <> 7)
+     AND ($1::uuid IS NULL OR (
+       r.created_at <= to_timestamp(CAST(CAST('x' || translate(substr(CAST($1::uuid AS text), 1, 13), '-', '') AS bit(48)) AS bigint) / 1000.0 + 0.002)
+       AND (CAST(lpad(to_hex(CAST(trunc(extract(epoch FROM least(greatest(r.created_at, 'epoch'), '9999-12-31')) * 1000) AS bigint)), 12, '0')
+           || repeat('0', 20) AS uuid), r.created_at, r.id) < ($1::uuid, $13::timestamptz, $14::uuid)))
+     AND ($2::timestamptz IS NULL OR r.created_at >= $2::timestamptz) AND ($3::timestamptz IS NULL OR r.created_at < $3::timestamptz)
+     AND ($4::integer = 1 OR r.status IN (SELECT s.status FROM unnest($5::text[]) AS s(status)))
+       AND ($6::text IS NULL OR r.type = $6::text)
+       AND ($7::text IS NULL OR (r.type >= $7::text AND r.type < $8::text))
+       AND ($9::text IS NULL OR r.idempotency_key = $9::text)
+       AND ($10::integer = 1 OR r.deleted_at IS NULL)
+       AND ($11::integer = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
    ORDER BY r.created_at DESC, r.id DESC LIMIT $12::integer)
   ORDER BY place DESC, created_at DESC, id DESC LIMIT $12::integer)
 SELECT r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, CASE WHEN r.attempts_unset AND r.lease_epoch = 0 THEN NULL ELSE r.max_attempts END AS max_attempts, r.lease_until, r.leased_by,
@@ -1545,15 +1573,15 @@ SELECT r.id FROM unnest($1::uuid[]) AS b(run_id) JOIN workflow.workflow_run r ON
 
 -- name: advance_schedules
 -- file: schedules.sql
--- parameters: $1 to $8 b(schedule text, seen timestamptz, next_at timestamptz, slot timestamptz, run_id uuid, fired
---   bigint, skipped bigint, skip timestamptz)
+-- parameters: $1 to $8 b(schedule text, seen timestamptz, next_at timestamptz, slot timestamptz, run_id uuid,
+--   fired bigint, skipped bigint, skip timestamptz)
 UPDATE workflow.workflow_schedule AS s
 SET next_at = b.next_at, updated_at = now(), trouble = NULL,
     last_slot_at = coalesce(b.slot, s.last_slot_at), last_run_id = coalesce(b.run_id, s.last_run_id),
     last_fired_at = CASE WHEN b.fired > 0 THEN now() ELSE s.last_fired_at END,
     last_skipped_at = coalesce(b.skip, s.last_skipped_at), fired = s.fired + b.fired, skipped = s.skipped + b.skipped
-FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::uuid[], $6::bigint[],
-    $7::bigint[], $8::timestamptz[]) AS b(schedule, seen, next_at, slot, run_id, fired, skipped, skip)
+FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::uuid[], $6::bigint[], $7::bigint[],
+    $8::timestamptz[]) AS b(schedule, seen, next_at, slot, run_id, fired, skipped, skip)
 WHERE s.name = b.schedule AND (s.next_at = b.seen OR (s.next_at IS NULL AND b.seen IS NULL))
 RETURNING name
 
@@ -1574,10 +1602,10 @@ SELECT now() AS judged_at
 INSERT INTO workflow.workflow_schedule
   (name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin, created_at, updated_at)
 SELECT n.name, n.type, n.cron, n.every_us, n.tz, n.payload, n.overlap, n.catch_up, n.window_us, n.next_at, n.origin, now(), now()
-FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us,
-    next_at, origin
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-    $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n
+FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us, next_at,
+    origin
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+    $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n
 WHERE true
 ON CONFLICT (name) DO NOTHING
 RETURNING name
@@ -1590,10 +1618,10 @@ UPDATE workflow.workflow_schedule AS s
 SET type = n.type, cron = n.cron, every_us = n.every_us, tz = n.tz, payload = n.payload, overlap = n.overlap,
     catch_up = n.catch_up, window_us = n.window_us, next_at = n.next_at, origin = n.origin, trouble = NULL,
     updated_at = now()
-FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us,
-    next_at, origin
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-    $9::bigint[], $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n WHERE s.name = n.name
+FROM (SELECT name, type, cron, every_us, tz, CAST(payload AS json) AS payload, overlap, catch_up, window_us, next_at,
+    origin
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+    $10::timestamptz[], $11::text[]) AS n(name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin)) AS n WHERE s.name = n.name
 
 -- name: list_schedules
 -- file: schedules.sql
@@ -1652,16 +1680,16 @@ FROM workflow.workflow_signal s WHERE s.run_id = $1::uuid ORDER BY s.seq
 
 -- name: record_steps
 -- file: steps.postgres.sql
--- parameters: $1 to $11 b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed
---   bigint, due_in bigint, input json, output json, error json)
+-- parameters: $1 to $11 b(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer,
+--   elapsed bigint, due_in bigint, input json, output json, error json)
 INSERT INTO workflow.workflow_step AS s
   (run_id, lease_epoch, step_id, kind, status, attempt, started_at, completed_at, due_at, input, output, error)
 SELECT b.run_id, b.epoch, b.step_id, b.kind, b.status, b.attempt, now() - ((b.elapsed) * interval '1 microsecond'),
        CASE WHEN b.status IN ('succeeded', 'failed') THEN now() END, now() + ((b.due_in) * interval '1 microsecond'), b.input, b.output, b.error
 FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input,
     CAST(output AS json) AS output, CAST(error AS json) AS error
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[],
-    $8::bigint[], $9::text[], $10::text[], $11::text[]) AS b(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS b
+  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[],
+    $9::text[], $10::text[], $11::text[]) AS b(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS b
 ON CONFLICT (run_id, step_id) DO UPDATE
 SET status = excluded.status, attempt = excluded.attempt, lease_epoch = excluded.lease_epoch,
     completed_at = excluded.completed_at,
@@ -1867,13 +1895,13 @@ SELECT count(*) AS done, CASE WHEN count(*) > 0 THEN pg_notify('simpleworkflow_w
 
 -- name: record_fenced
 -- file: steps.postgres.sql
--- parameters: $1 to $11 s(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer, elapsed
---   bigint, due_in bigint, input json, output json, error json), $12 worker text
+-- parameters: $1 to $11 s(run_id uuid, epoch bigint, step_id text, kind text, status text, attempt integer,
+--   elapsed bigint, due_in bigint, input json, output json, error json), $12 worker text
 WITH b AS MATERIALIZED (
   SELECT s.* FROM (SELECT run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, CAST(input AS json) AS input,
-    CAST(output AS json) AS output, CAST(error AS json) AS error
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[],
-    $8::bigint[], $9::text[], $10::text[], $11::text[]) AS s(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS s CROSS JOIN LATERAL (
+      CAST(output AS json) AS output, CAST(error AS json) AS error
+    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[],
+      $9::text[], $10::text[], $11::text[]) AS s(run_id, epoch, step_id, kind, status, attempt, elapsed, due_in, input, output, error)) AS s CROSS JOIN LATERAL (
     SELECT FROM workflow.workflow_run r
     WHERE r.id = s.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $12::text THEN r.lease_epoch END = s.epoch FOR NO KEY UPDATE) AS held),
 written AS (
@@ -1893,8 +1921,8 @@ SELECT b.run_id, b.epoch FROM b
 
 -- name: record_results
 -- file: steps.postgres.sql
--- parameters: $1 run_ids text, $2 epochs text, $3 step_ids text, $4 elapsed text, $5 inputs text, $6 outputs text, $7
---   worker text
+-- parameters: $1 run_ids text, $2 epochs text, $3 step_ids text, $4 elapsed text, $5 inputs text, $6 outputs text,
+--   $7 worker text
 WITH written AS (
   INSERT INTO workflow.workflow_step (run_id, lease_epoch, step_id, kind, status, started_at, completed_at, input, output)
   SELECT s.run_id, s.epoch, s.step_id, 'step', 'succeeded', now() - ((s.elapsed) * interval '1 microsecond'), now(),

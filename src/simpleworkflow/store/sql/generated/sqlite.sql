@@ -46,8 +46,8 @@ FROM (SELECT x.id FROM workflow_event x WHERE x.id > :after ORDER BY x.id LIMIT 
 
 -- name: feed
 -- file: board.sql
--- parameters: :after bigint, :upto bigint, :since timestamptz, :any_event integer, :t(event text), :low text, :high
---   text
+-- parameters: :after bigint, :upto bigint, :since timestamptz, :any_event integer, :t(event text), :low text,
+--   :high text
 SELECT e.id, e.workflow_id, e.event_type, e.lease_epoch, e.data AS data_json, e.created_at, r.type AS run_type
 FROM workflow_event e LEFT JOIN workflow_run r ON r.id = e.workflow_id
 WHERE e.id > :after AND e.id <= :upto AND e.created_at >= :since
@@ -667,11 +667,10 @@ RETURNING id
 
 -- name: find_prunable
 -- file: prune.sql
--- parameters: :rule(low text, high text, status text, is_deleted integer, age bigint), :first uuid, :last uuid, :limit
---   integer, :most integer, :now instant, :shortest bigint
-WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high,
-    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted,
-    json_extract(value, '$[4]') AS age
+-- parameters: :rule(low text, high text, status text, is_deleted integer, age bigint), :first uuid, :last uuid,
+--   :limit integer, :most integer, :now instant, :shortest bigint
+WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high, json_extract(value, '$[2]') AS status,
+    json_extract(value, '$[3]') AS is_deleted, json_extract(value, '$[4]') AS age
   FROM json_each(:rule)) AS rule), page AS MATERIALIZED (
   SELECT r.id, coalesce(r.deleted_at, r.finished_at) AS ended_at FROM workflow_run r
   WHERE r.id >= :first AND r.id <= :last ORDER BY r.id LIMIT :limit)
@@ -699,9 +698,8 @@ WHERE r.finished_at IS NOT NULL ORDER BY r.id
 -- name: judge_prunable
 -- file: prune.sql
 -- parameters: :rule(low text, high text, status text, is_deleted integer, age bigint), :b(run_id uuid), :now instant
-WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high,
-    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS is_deleted,
-    json_extract(value, '$[4]') AS age
+WITH chosen AS MATERIALIZED (SELECT rule.low, rule.high, rule.status, rule.is_deleted, rule.age FROM (SELECT json_extract(value, '$[0]') AS low, json_extract(value, '$[1]') AS high, json_extract(value, '$[2]') AS status,
+    json_extract(value, '$[3]') AS is_deleted, json_extract(value, '$[4]') AS age
   FROM json_each(:rule)) AS rule)
 SELECT r.id AS run_id, r.type, r.status, CASE WHEN EXISTS (SELECT 1 FROM workflow_run p WHERE p.id = r.parent_id AND p.finished_at IS NULL)
          THEN 'open_parent'
@@ -758,8 +756,8 @@ FROM workflow_pruning p ORDER BY p.held_until DESC LIMIT :limit
 
 -- name: insert_runs
 -- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay
---   bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
+-- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz,
+--   delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
 INSERT INTO workflow_run
   (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
    created_at, updated_at)
@@ -790,8 +788,8 @@ RETURNING id
 
 -- name: insert_and_tell
 -- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay
---   bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
+-- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz,
+--   delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
 INSERT INTO workflow_run
   (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
    created_at, updated_at)
@@ -836,8 +834,8 @@ WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
   FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS high
-  FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
+      json_extract(value, '$[2]') AS high
+    FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow_run r
      WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
        AND r.type = span.type AND r.priority > span.priority
@@ -870,8 +868,8 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
   FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS high
-  FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
+      json_extract(value, '$[2]') AS high
+    FROM json_each(:span)) AS span JOIN workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow_run r
      WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes > 0
        AND r.type = span.type AND r.priority > span.priority
@@ -905,37 +903,37 @@ FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 UPDATE workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
     lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane)),
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane)),
     max_attempts = CASE WHEN max_attempts IS NULL OR (attempts_unset AND lease_epoch = 0)
                         THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane) ELSE max_attempts END,
+                            json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+                            json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+                          FROM json_each(:lane)) AS lane) ELSE max_attempts END,
     deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane))),
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane))),
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
     AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane)
     AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane), -9223372036854775807)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane), -9223372036854775807)
     AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
   ORDER BY r.run_at, r.id LIMIT :limit)
@@ -950,37 +948,37 @@ RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priori
 UPDATE workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
     lease_until = :now + ((SELECT lane.lease FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane)),
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane)),
     max_attempts = CASE WHEN max_attempts IS NULL OR (attempts_unset AND lease_epoch = 0)
                         THEN (SELECT lane.max_attempts FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane) ELSE max_attempts END,
+                            json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+                            json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+                          FROM json_each(:lane)) AS lane) ELSE max_attempts END,
     deadline_at = coalesce(deadline_at, :now + ((SELECT lane.timeout FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane))),
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane))),
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes > 0 AND r.crashes BETWEEN :least AND :most
     AND r.type = (SELECT lane.type FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane) AND r.priority = (SELECT lane.priority FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane)
     AND r.run_at >= coalesce((SELECT lane.low FROM (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane), -9223372036854775807)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane), -9223372036854775807)
     AND NOT EXISTS (SELECT 1 FROM workflow_registry g, (SELECT json_extract(value, '$[0]') AS type, json_extract(value, '$[1]') AS priority,
-    json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
-    json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
-  FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
+        json_extract(value, '$[2]') AS max_attempts, json_extract(value, '$[3]') AS lease,
+        json_extract(value, '$[4]') AS timeout, json_extract(value, '$[5]') AS low
+      FROM json_each(:lane)) AS lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
     AND (r.deadline_at IS NULL OR r.deadline_at > :now)
     AND (r.start_by IS NULL OR r.start_by > :now OR r.started_at IS NOT NULL)
   ORDER BY r.run_at, r.id LIMIT :limit)
@@ -1125,8 +1123,8 @@ RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: log_settled
 -- file: runs.sql
--- parameters: :now instant, :b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held
---   integer)
+-- parameters: :now instant, :b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json,
+--   held integer)
 INSERT INTO workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
 SELECT b.run_id, 'started', b.epoch, NULL, :now - (b.elapsed) FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
     json_extract(value, '$[2]') AS event, json_extract(value, '$[3]') AS started,
@@ -1213,19 +1211,30 @@ WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.
   AND r.leased_by <> :me AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
     SELECT 1 FROM workflow_run o
     WHERE o.status = 'leased' AND o.leased_by = r.leased_by AND o.id <> r.id AND o.crashes > 0
-      AND (r.crashes = 1 OR (o.crashes > 1 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+      AND (r.crashes = 1 OR (o.crashes > 1
+        AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+          > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
   OR EXISTS (
     SELECT 1 FROM workflow_run o
-    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-      AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
-  OR EXISTS (SELECT 1 FROM workflow_run o WHERE o.status = 'leased' AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-    AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id) > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
+    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+      AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+        AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2
+          AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+            > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id))))
+  OR EXISTS (
+    SELECT 1 FROM workflow_run o
+    WHERE o.status = 'leased'
+      AND o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
+        AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2
+          AND (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = o.id)
+            > (SELECT max(e.id) FROM workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = r.id)))))
 
 -- name: crash_runs
 -- file: runs.sql
 -- parameters: :x(run_id text), :now instant, :unit bigint, :w(worker text), :me text, :limit integer
 UPDATE workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'pending',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = :now + (:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
@@ -1235,7 +1244,8 @@ SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_unti
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM (SELECT json_extract(value, '$[0]') AS worker FROM json_each(:w)) AS w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 < coalesce(r.max_attempts, 3)
+    AND r.leased_by <> :me
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
@@ -1243,7 +1253,8 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- file: runs.sql
 -- parameters: :x(run_id text), :now instant, :unit bigint, :w(worker text), :me text, :limit integer
 UPDATE workflow_run AS r
-SET status = 'failed', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'failed',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = :now + (:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
@@ -1253,7 +1264,9 @@ SET status = 'failed', version = version + 1, crashes = crashes + 1, lease_until
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM (SELECT json_extract(value, '$[0]') AS worker FROM json_each(:w)) AS w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3) AND NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
+    AND r.leased_by <> :me
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3)
+    AND NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
@@ -1261,7 +1274,8 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- file: runs.sql
 -- parameters: :x(run_id text), :now instant, :unit bigint, :w(worker text), :me text, :limit integer
 UPDATE workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+SET status = 'pending',
+    version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
     max_attempts = CASE WHEN CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
                         ELSE max_attempts END,
     run_at = :now + (:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
@@ -1271,7 +1285,9 @@ SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_unti
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM (SELECT json_extract(value, '$[0]') AS worker FROM json_each(:w)) AS w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3) AND EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
+    AND r.leased_by <> :me
+    AND r.attempt + r.crashes - CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM (SELECT json_extract(value, '$[0]') AS run_id FROM json_each(:x)) AS x) THEN 1 ELSE 0 END + 1 >= coalesce(r.max_attempts, 3)
+    AND EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = r.type AND g.on_exhausted = 'hold')
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
@@ -1280,8 +1296,8 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- parameters: :now instant, :grace bigint, :limit integer
 UPDATE workflow_run
 SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
-    leased_by = NULL, last_error = 'its deadline passed',
-    error = json_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+  leased_by = NULL, last_error = 'its deadline passed',
+  error = json_object('type', 'RunTimedOut', 'message', 'its deadline passed')
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
@@ -1294,8 +1310,8 @@ RETURNING id, status, lease_epoch, crashes, last_error
 -- parameters: :now instant, :grace bigint, :limit integer
 UPDATE workflow_run
 SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
-    leased_by = NULL, last_error = 'no worker started it in time',
-    error = json_object('type', 'RunTimedOut', 'message', 'no worker started it in time')
+  leased_by = NULL, last_error = 'no worker started it in time',
+  error = json_object('type', 'RunTimedOut', 'message', 'no worker started it in time')
 WHERE id IN (
   SELECT r.id FROM workflow_run r
   WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.start_by <= :now
@@ -1418,11 +1434,11 @@ WHERE (r.created_at, r.id) < (CASE WHEN :below IS NULL THEN 9223372036854775807 
   AND r.created_at >= coalesce(:since, -9223372036854775807)
   AND r.created_at < coalesce(:until, 9223372036854775807)
   AND (:any_status = 1 OR r.status IN (SELECT s.status FROM (SELECT json_extract(value, '$[0]') AS status FROM json_each(:s)) AS s))
-      AND (:type IS NULL OR r.type = :type)
-      AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
-      AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
-      AND (:with_deleted = 1 OR r.deleted_at IS NULL)
-      AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+    AND (:type IS NULL OR r.type = :type)
+    AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
+    AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
+    AND (:with_deleted = 1 OR r.deleted_at IS NULL)
+    AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
 ORDER BY r.created_at DESC, r.id DESC LIMIT :limit
 
 -- name: run_places
@@ -1515,12 +1531,11 @@ SELECT :now AS judged_at
 INSERT INTO workflow_schedule
   (name, type, cron, every_us, tz, payload, overlap, catch_up, window_us, next_at, origin, created_at, updated_at)
 SELECT n.name, n.type, n.cron, n.every_us, n.tz, n.payload, n.overlap, n.catch_up, n.window_us, n.next_at, n.origin, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type,
-    json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us,
-    json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload,
-    json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up,
-    json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at,
-    json_extract(value, '$[10]') AS origin
+FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS cron,
+    json_extract(value, '$[3]') AS every_us, json_extract(value, '$[4]') AS tz,
+    json_extract(value, '$[5]') AS payload, json_extract(value, '$[6]') AS overlap,
+    json_extract(value, '$[7]') AS catch_up, json_extract(value, '$[8]') AS window_us,
+    json_extract(value, '$[9]') AS next_at, json_extract(value, '$[10]') AS origin
   FROM json_each(:n)) AS n
 WHERE true
 ON CONFLICT (name) DO NOTHING
@@ -1534,12 +1549,11 @@ UPDATE workflow_schedule AS s
 SET type = n.type, cron = n.cron, every_us = n.every_us, tz = n.tz, payload = n.payload, overlap = n.overlap,
     catch_up = n.catch_up, window_us = n.window_us, next_at = n.next_at, origin = n.origin, trouble = NULL,
     updated_at = :now
-FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type,
-    json_extract(value, '$[2]') AS cron, json_extract(value, '$[3]') AS every_us,
-    json_extract(value, '$[4]') AS tz, json_extract(value, '$[5]') AS payload,
-    json_extract(value, '$[6]') AS overlap, json_extract(value, '$[7]') AS catch_up,
-    json_extract(value, '$[8]') AS window_us, json_extract(value, '$[9]') AS next_at,
-    json_extract(value, '$[10]') AS origin
+FROM (SELECT json_extract(value, '$[0]') AS name, json_extract(value, '$[1]') AS type, json_extract(value, '$[2]') AS cron,
+    json_extract(value, '$[3]') AS every_us, json_extract(value, '$[4]') AS tz,
+    json_extract(value, '$[5]') AS payload, json_extract(value, '$[6]') AS overlap,
+    json_extract(value, '$[7]') AS catch_up, json_extract(value, '$[8]') AS window_us,
+    json_extract(value, '$[9]') AS next_at, json_extract(value, '$[10]') AS origin
   FROM json_each(:n)) AS n WHERE s.name = n.name
 
 -- name: list_schedules

@@ -1,5 +1,5 @@
--- Schedules: what is due, and moving on. The law is in model/schedule.py. A slot is started by whoever holds the lock of
--- the schedule's row, and `next_at` is moved on by compare-and-set in the transaction that inserts the run.
+-- Schedules: what is due, and moving on. The law is in model/schedule.py. A slot is started by whoever holds the lock
+-- of the schedule's row, and `next_at` is moved on by compare-and-set in the transaction that inserts the run.
 
 -- fragment: schedule_columns
 s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
