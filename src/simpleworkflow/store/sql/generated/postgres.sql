@@ -850,7 +850,8 @@ FROM workflow.workflow_pruning p ORDER BY p.held_until DESC LIMIT $1::integer
 -- name: insert_runs
 -- file: runs.sql
 -- parameters: $1 to $11 n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint,
---   idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
+--   idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text),
+--   $12 telling boolean
 INSERT INTO workflow.workflow_run
   (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
    created_at, updated_at)
@@ -864,48 +865,16 @@ FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, d
     traceparent)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
-RETURNING id
+RETURNING id, CASE WHEN $12::boolean THEN pg_notify('simpleworkflow_workflow', 'ready')::text END AS told
 
 -- name: insert_plain
 -- file: runs.sql
--- parameters: $1 to $4 n(run_id uuid, type text, payload json, priority integer)
+-- parameters: $1 to $4 n(run_id uuid, type text, payload json, priority integer), $5 telling boolean
 INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, now(), 3, true, now(), now()
 FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[]) AS n(run_id, type, payload, priority)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id
-
--- name: insert_and_tell
--- file: runs.postgres.sql
--- parameters: $1 to $11 n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint,
---   idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
-WITH made AS (
-  INSERT INTO workflow.workflow_run
-    (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
-     created_at, updated_at)
-  SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')), n.idempotency_key,
-         coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, now() + ((n.delay) * interval '1 microsecond')) + ((n.start_within) * interval '1 microsecond'),
-         n.parent_id, n.traceparent, now(), now()
-  FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority, run_at, delay, idempotency_key, max_attempts,
-      start_within, parent_id, traceparent
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::timestamptz[], $6::bigint[], $7::text[], $8::integer[],
-      $9::bigint[], $10::uuid[], $11::text[]) AS n(run_id, type, payload, priority, run_at, delay, idempotency_key, max_attempts, start_within, parent_id,
-      traceparent)) AS n
-  WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-  ON CONFLICT DO NOTHING
-  RETURNING id)
-SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
-
--- name: insert_plain_and_tell
--- file: runs.postgres.sql
--- parameters: $1 to $4 n(run_id uuid, type text, payload json, priority integer)
-WITH made AS (
-  INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-  SELECT n.run_id, n.type, n.payload, n.priority, now(), 3, true, now(), now()
-  FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[]) AS n(run_id, type, payload, priority)) AS n
-  WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-  RETURNING id)
-SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_workflow', 'ready') WHERE made.id IS NOT NULL) AS told
+RETURNING id, CASE WHEN $5::boolean THEN pg_notify('simpleworkflow_workflow', 'ready')::text END AS told
 
 -- name: runs_like
 -- file: runs.sql
@@ -1113,86 +1082,6 @@ SELECT id AS run_id, epoch FROM finished
 -- file: runs.postgres.sql
 -- nothing is sent: another statement does this here
 
--- name: settle_family
--- file: runs.postgres.sql
--- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
---   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
---   $15 worker text
-WITH settled AS (
-  UPDATE workflow.workflow_run AS r
-  SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
-      run_at = CASE WHEN b.status = 'pending' THEN now() + ((b.delay) * interval '1 microsecond') ELSE r.run_at END,
-      lease_until = NULL, leased_by = NULL, updated_at = now(),
-      finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE now() END,
-      result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
-      held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE now() END,
-      hold_reason = coalesce(b.hold_reason, r.hold_reason),
-      started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-        AND (SELECT 1 FROM workflow.workflow_event e
-             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
-      deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-        AND (SELECT 1 FROM workflow.workflow_event e
-             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-      CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
-      $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
-      data)) AS b
-  WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
-  RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
-logged AS (
-  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
-  SELECT id, 'started', epoch, NULL, now() - ((elapsed) * interval '1 microsecond') FROM settled WHERE started = 1
-  UNION ALL
-  SELECT id, event, epoch, data, now() FROM settled
-  UNION ALL
-  SELECT id, 'held', epoch, data, now() FROM settled WHERE hold_reason IS NOT NULL)
-SELECT id AS run_id, epoch FROM settled
-
--- name: settle_free
--- file: runs.postgres.sql
--- parameters: $1 to $14 b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
---   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
---   $15 worker text
-WITH free AS MATERIALIZED (SELECT f.id FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-    CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
-    $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
-    data)) AS b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
-  UPDATE workflow.workflow_run AS r
-  SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
-      run_at = CASE WHEN b.status = 'pending' THEN now() + ((b.delay) * interval '1 microsecond') ELSE r.run_at END,
-      lease_until = NULL, leased_by = NULL, updated_at = now(),
-      finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE now() END,
-      result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
-      held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE now() END,
-      hold_reason = coalesce(b.hold_reason, r.hold_reason),
-      started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-        AND (SELECT 1 FROM workflow.workflow_event e
-             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
-      deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-        AND (SELECT 1 FROM workflow.workflow_event e
-             WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-        AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-  FROM (SELECT run_id, epoch, status, event, started, elapsed, burns, delay, anew, CAST(result AS json) AS result,
-      CAST(error AS json) AS error, last_error, hold_reason, CAST(data AS json) AS data
-    FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $6::bigint[], $7::integer[], $8::bigint[],
-      $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[]) AS b(run_id, epoch, status, event, started, elapsed, burns, delay, anew, result, error, last_error, hold_reason,
-      data)) AS b
-  WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND CASE WHEN r.status = 'leased' AND r.leased_by = $15::text THEN r.lease_epoch END = b.epoch
-  RETURNING r.id, b.epoch, b.event, b.started, b.elapsed, b.data, b.hold_reason),
-logged AS (
-  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data, created_at)
-  SELECT id, 'started', epoch, NULL, now() - ((elapsed) * interval '1 microsecond') FROM settled WHERE started = 1
-  UNION ALL
-  SELECT id, event, epoch, data, now() FROM settled
-  UNION ALL
-  SELECT id, 'held', epoch, data, now() FROM settled WHERE hold_reason IS NOT NULL)
-SELECT id AS run_id, epoch FROM settled
-
 -- name: log_settled
 -- file: runs.postgres.sql
 -- nothing is sent: another statement does this here
@@ -1232,6 +1121,13 @@ FROM unnest($2::uuid[], $3::bigint[]) AS b(run_id, epoch) JOIN workflow.workflow
 SELECT b.run_id, b.epoch FROM unnest($1::uuid[], $2::bigint[]) AS b(run_id, epoch) CROSS JOIN LATERAL (
   SELECT FROM workflow.workflow_run r
   WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $3::text THEN r.lease_epoch END = b.epoch FOR NO KEY UPDATE) AS held
+
+-- name: lock_free_leases
+-- file: runs.postgres.sql
+-- parameters: $1 to $2 b(run_id uuid, epoch bigint), $3 worker text
+SELECT b.run_id, b.epoch FROM unnest($1::uuid[], $2::bigint[]) AS b(run_id, epoch) CROSS JOIN LATERAL (
+  SELECT FROM workflow.workflow_run r
+  WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $3::text THEN r.lease_epoch END = b.epoch FOR NO KEY UPDATE SKIP LOCKED) AS held
 
 -- name: log_events
 -- file: runs.sql
@@ -1861,7 +1757,7 @@ SELECT pg_notify($1::text, $2::text)
 
 -- name: finish_counted
 -- file: runs.postgres.sql
--- parameters: $1 to $4 b(run_id uuid, epoch bigint, elapsed bigint, result json), $5 worker text
+-- parameters: $1 to $4 b(run_id uuid, epoch bigint, elapsed bigint, result json), $5 worker text, $6 telling boolean
 WITH finished AS (
   UPDATE workflow.workflow_run AS r
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = now(),
@@ -1874,24 +1770,9 @@ logged AS (
   SELECT id, 'started', epoch, now() - ((elapsed) * interval '1 microsecond') FROM finished
   UNION ALL
   SELECT id, 'succeeded', epoch, now() FROM finished)
-SELECT count(*) AS done FROM finished
-
--- name: finish_and_tell
--- file: runs.postgres.sql
--- parameters: $1 to $4 b(run_id uuid, epoch bigint, elapsed bigint, result json), $5 worker text
-WITH finished AS (
-  UPDATE workflow.workflow_run AS r
-  SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = now(),
-      finished_at = now(), result = b.result
-  FROM (SELECT run_id, epoch, elapsed, CAST(result AS json) AS result FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) AS b(run_id, epoch, elapsed, result)) AS b
-  WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = $5::text THEN r.lease_epoch END = b.epoch
-  RETURNING r.id, b.epoch, b.elapsed),
-logged AS (
-  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
-  SELECT id, 'started', epoch, now() - ((elapsed) * interval '1 microsecond') FROM finished
-  UNION ALL
-  SELECT id, 'succeeded', epoch, now() FROM finished)
-SELECT count(*) AS done, CASE WHEN count(*) > 0 THEN pg_notify('simpleworkflow_workflow', 'finished')::text END AS told FROM finished
+SELECT count(*) AS done,
+       CASE WHEN $6::boolean AND count(*) > 0 THEN pg_notify('simpleworkflow_workflow', 'finished')::text END AS told
+FROM finished
 
 -- name: record_fenced
 -- file: steps.postgres.sql

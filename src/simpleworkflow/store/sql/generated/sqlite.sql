@@ -757,7 +757,8 @@ FROM workflow_pruning p ORDER BY p.held_until DESC LIMIT :limit
 -- name: insert_runs
 -- file: runs.sql
 -- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz,
---   delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
+--   delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text),
+--   :telling boolean
 INSERT INTO workflow_run
   (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
    created_at, updated_at)
@@ -773,50 +774,18 @@ FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') 
   FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
-RETURNING id
+RETURNING id, CASE WHEN :telling THEN NULL END AS told
 
 -- name: insert_plain
 -- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer)
+-- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer), :telling boolean
 INSERT INTO workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
     json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority
   FROM json_each(:n)) AS n
 WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id
-
--- name: insert_and_tell
--- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer, run_at timestamptz,
---   delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
-INSERT INTO workflow_run
-  (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
-   created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + (n.delay)), n.idempotency_key,
-       coalesce(n.max_attempts, 3), n.max_attempts IS NULL, coalesce(n.run_at, :now + (n.delay)) + (n.start_within),
-       n.parent_id, n.traceparent, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
-    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority,
-    json_extract(value, '$[4]') AS run_at, json_extract(value, '$[5]') AS delay,
-    json_extract(value, '$[6]') AS idempotency_key, json_extract(value, '$[7]') AS max_attempts,
-    json_extract(value, '$[8]') AS start_within, json_extract(value, '$[9]') AS parent_id,
-    json_extract(value, '$[10]') AS traceparent
-  FROM json_each(:n)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-ON CONFLICT DO NOTHING
-RETURNING id
-
--- name: insert_plain_and_tell
--- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer)
-INSERT INTO workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
-    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority
-  FROM json_each(:n)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id
+RETURNING id, CASE WHEN :telling THEN NULL END AS told
 
 -- name: runs_like
 -- file: runs.sql
@@ -1005,6 +974,7 @@ ORDER BY r.id
 -- parameters: :now instant, :b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
 --   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
 --   :worker text
+-- sent once for each row of b
 UPDATE workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + (b.delay) ELSE r.run_at END,
@@ -1055,71 +1025,6 @@ UNION ALL
 SELECT b.run_id, 'succeeded', b.epoch, :now FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
     json_extract(value, '$[2]') AS elapsed
   FROM json_each(:b)) AS b
-
--- name: settle_family
--- file: runs.sql
--- parameters: :now instant, :b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
---   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
---   :worker text
--- sent once for each row of b
-UPDATE workflow_run AS r
-SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
-    run_at = CASE WHEN b.status = 'pending' THEN :now + (b.delay) ELSE r.run_at END,
-    lease_until = NULL, leased_by = NULL, updated_at = :now,
-    finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
-    result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
-    held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
-    hold_reason = coalesce(b.hold_reason, r.hold_reason),
-    started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-      AND (SELECT 1 FROM workflow_event e
-           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
-    deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-      AND (SELECT 1 FROM workflow_event e
-           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
-    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event,
-    json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed,
-    json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay,
-    json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result,
-    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error,
-    json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data
-  FROM json_each(:b)) AS b
-WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
-RETURNING id AS run_id, lease_epoch AS epoch
-
--- name: settle_free
--- file: runs.sql
--- parameters: :now instant, :b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint,
---   burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json),
---   :worker text
-UPDATE workflow_run AS r
-SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
-    run_at = CASE WHEN b.status = 'pending' THEN :now + (b.delay) ELSE r.run_at END,
-    lease_until = NULL, leased_by = NULL, updated_at = :now,
-    finished_at = CASE WHEN b.status = 'pending' THEN NULL ELSE :now END,
-    result = b.result, error = coalesce(b.error, r.error), last_error = coalesce(b.last_error, r.last_error),
-    held_at = CASE WHEN b.hold_reason IS NULL THEN r.held_at ELSE :now END,
-    hold_reason = coalesce(b.hold_reason, r.hold_reason),
-    started_at = CASE WHEN b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-      AND (SELECT 1 FROM workflow_event e
-           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.started_at END,
-    deadline_at = CASE WHEN b.anew = 1 AND b.started = 0 AND b.status = 'pending' AND r.attempt = 0 AND r.crashes = 0
-      AND (SELECT 1 FROM workflow_event e
-           WHERE e.workflow_id = r.id AND e.event_type IN ('started', 'retried', 'heartbeat') LIMIT 1) IS NULL
-      AND (SELECT 1 FROM workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL THEN NULL ELSE r.deadline_at END
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch,
-    json_extract(value, '$[2]') AS status, json_extract(value, '$[3]') AS event,
-    json_extract(value, '$[4]') AS started, json_extract(value, '$[5]') AS elapsed,
-    json_extract(value, '$[6]') AS burns, json_extract(value, '$[7]') AS delay,
-    json_extract(value, '$[8]') AS anew, json_extract(value, '$[9]') AS result,
-    json_extract(value, '$[10]') AS error, json_extract(value, '$[11]') AS last_error,
-    json_extract(value, '$[12]') AS hold_reason, json_extract(value, '$[13]') AS data
-  FROM json_each(:b)) AS b
-WHERE r.id = b.run_id AND CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch
-RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: log_settled
 -- file: runs.sql
@@ -1175,6 +1080,12 @@ SELECT r.id, b.epoch, CASE WHEN CASE WHEN r.status = 'leased' AND r.leased_by = 
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
 
 -- name: lock_leases
+-- file: runs.sql
+-- parameters: :b(run_id uuid, epoch bigint), :worker text
+SELECT r.id AS run_id, b.epoch FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
+WHERE CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END = b.epoch ORDER BY r.id
+
+-- name: lock_free_leases
 -- file: runs.sql
 -- parameters: :b(run_id uuid, epoch bigint), :worker text
 SELECT r.id AS run_id, b.epoch FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS epoch FROM json_each(:b)) AS b JOIN workflow_run r ON r.id = b.run_id
