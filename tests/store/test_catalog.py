@@ -150,9 +150,7 @@ def compiled(text: str, dialect: str = "postgres") -> dict[str, Statement]:
         ("-- name: a\n-- like: nobody\n", "a: is like nobody, which is nowhere"),
         ("-- name: a\n-- like: b\nSELECT 1\n-- name: b\nSELECT 2", "a: has a text of its own and is like b"),
         ("-- name: a\n-- like: b\n-- name: b\n-- like: a", "b: is like a, which is like b"),
-        ("-- name: a\nSELECT 1\n-- name: b\n-- like: a\n-- replacing: 2 -> 3", "b: '2' is not in a"),
-        ("-- name: a\n-- replacing: without an arrow\nSELECT 1", "a: cannot read `-- replacing:"),
-        ("-- name: a\n-- replacing: 1 -> 2\nSELECT 1", "a: replaces without `-- like:`"),
+        ("-- name: a\nSELECT 1\n-- name: b\n-- like: a\n-- replacing: 1 -> 2", "b: there is no `-- replacing:`"),
     ],
 )
 def test_a_broken_file_is_refused_with_file_and_statement(text: str, says: str) -> None:

@@ -95,13 +95,8 @@ def _resolve(block: Block, blocks: dict[str, Block], asked: tuple[str, ...] = ()
     if block.like in asked:
         raise block.mistake(f"is like {block.like}, which is like {block.name}")
     model = _resolve(blocks[block.like], blocks, (*asked, block.name))
-    body = model.body
-    for old, new in block.replacing:
-        if old not in body:
-            raise block.mistake(f"{old!r} is not in {model.name}")
-        body = body.replace(old, new)
     batches, types = model.batches | block.batches, model.types | block.types
-    return Block(block.name, block.file, lines=[body], batches=batches, types=types, each=block.each or model.each)
+    return Block(block.name, block.file, lines=model.lines, batches=batches, types=types, each=block.each or model.each)
 
 
 def _compile(block: Block, fragments: Fragments, dialect: str) -> Statement:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 _LINE = re.compile(r"--\s*([a-z_]+)\s*:\s*(.*)")
-_KEYS = frozenset(["name", "fragment", "batch", "param", "each", "differs", "like", "replacing"])
+_KEYS = frozenset(["name", "fragment", "batch", "param", "each", "differs", "like"])
 _NAME = re.compile(r"\w+")
 _FRAGMENT = re.compile(r"(\w+)(?:\((\w+)\))?")
 _BATCH = re.compile(r"(\w+)\((.*)\)")
@@ -40,7 +40,6 @@ class Block:
     differs: str | None = None
     like: str | None = None
     each: str | None = None
-    replacing: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def body(self) -> str:
@@ -105,9 +104,6 @@ def _annotate(block: Block, key: str, value: str) -> None:
         for one in value.split(","):
             name, kind = one.split()
             block.types[name] = kind
-    elif key == "replacing":
-        old, new = value.split(" -> ")
-        block.replacing.append((old.strip(), new.strip()))
     elif not value:
         raise ValueError(key)
     else:
@@ -116,7 +112,7 @@ def _annotate(block: Block, key: str, value: str) -> None:
 
 def _check(block: Block) -> None:
     if block.is_fragment:
-        if block.batches or block.types or block.each or block.like or block.replacing:
+        if block.batches or block.types or block.each or block.like:
             raise block.mistake("a fragment declares nothing; the statements that use it do")
         if not block.body and not block.differs:
             raise block.mistake("has no text")
@@ -124,5 +120,3 @@ def _check(block: Block) -> None:
             raise block.mistake(f"never uses its {{{block.parameter}}}")
     if block.like is not None and block.body:
         raise block.mistake(f"has a text of its own and is like {block.like}")
-    if block.replacing and block.like is None:
-        raise block.mistake("replaces without `-- like:`")

@@ -90,7 +90,7 @@ WHERE r.id = ANY (ARRAY(
 ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs
--- differs: one statement, one round trip: the move and both events
+-- differs: one statement makes the move and writes both events, in one round trip
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 -- param: worker text
 WITH settled AS (
@@ -116,10 +116,7 @@ logged AS (
   SELECT id, 'held', epoch, data, :now FROM settled WHERE hold_reason IS NOT NULL)
 SELECT id AS run_id, epoch FROM settled
 
--- name: finish_runs
--- differs: one statement, one round trip: the move and both events
--- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
--- param: worker text
+-- fragment: finish
 WITH finished AS (
   UPDATE workflow.workflow_run AS r
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
@@ -132,35 +129,30 @@ logged AS (
   SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
   UNION ALL
   SELECT id, 'succeeded', epoch, :now FROM finished)
+
+-- name: finish_runs
+-- differs: one statement makes the move and writes both events, in one round trip
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
+{finish}
 SELECT id AS run_id, epoch FROM finished
 
 -- name: finish_counted
--- differs: finish_runs where nobody needs the ids back: the answer is how many were ended. With :telling whoever waits for a
--- result hears of it with the commit, see docs/decisions/0014.
+-- differs: finish_runs for callers that need no ids: the answer is how many runs were ended
+-- With :telling the commit also notifies those who wait for a result, see docs/decisions/0014.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
 -- param: worker text, telling boolean
-WITH finished AS (
-  UPDATE workflow.workflow_run AS r
-  SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
-      finished_at = :now, result = b.result
-  FROM :b
-  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
-  RETURNING r.id, b.epoch, b.elapsed),
-logged AS (
-  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
-  SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
-  UNION ALL
-  SELECT id, 'succeeded', epoch, :now FROM finished)
+{finish}
 SELECT count(*) AS done,
        CASE WHEN :telling AND count(*) > 0 THEN pg_notify('simpleworkflow_{schema}', 'finished')::text END AS told
 FROM finished
 
 -- name: log_finished
--- differs: finish_runs logs its own events here
+-- differs: finish_runs writes these events itself
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint)
 
 -- name: log_settled
--- differs: settle_runs logs its own events here
+-- differs: settle_runs writes these events itself
 -- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held integer)
 
 -- name: renew_leases
@@ -186,7 +178,7 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held
 
 -- name: lock_free_leases
--- differs: passes over rows that somebody else has locked, instead of waiting for them
+-- differs: passes over rows that another session has locked, instead of waiting for them
 -- batch: b(run_id uuid, epoch bigint)
 -- param: worker text
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (

@@ -1,10 +1,10 @@
 -- Runs: create, claim, settle, renew, sweep, control. model/moves.py says which moves are allowed. A statement here
 -- checks that the run is still in the state it expects and, where a lease is needed, that the lease is still the
 -- caller's, and makes one move. Every UPDATE increments version: by that the triggers tell our writes from those of
--- plain SQL. Batches are sorted by run id, so that row locks are taken in the order of ids. A lease is proved by run,
--- epoch and worker in one comparison, {valid_epoch} = b.epoch. As separate conditions, status = 'leased' would look so
--- selective to the planner that it would read a young table, or the index of leased runs, from end to end instead of
--- looking up each run. Why the worker is compared too: docs/decisions/0025.
+-- plain SQL. Batches are sorted by run id, so that row locks are taken in the order of ids.
+-- A lease is proved by run, epoch and worker in one comparison, {valid_epoch} = b.epoch. As separate conditions, status
+-- = 'leased' would look so selective to the planner that it would read a young table, or the index of leased runs, from
+-- end to end instead of looking up each run. Why the worker is compared too: docs/decisions/0025.
 
 -- fragment: run_columns
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chosen_attempts} AS max_attempts, r.lease_until, r.leased_by,
@@ -168,10 +168,11 @@ AND (SELECT 1 FROM workflow.workflow_event e
 AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL
 
 -- name: settle_runs
--- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease. What comes back
--- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
--- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash. SQLite takes an UPDATE's rows and new
--- values before it changes the first one, so there they go one by one: one entry's end may wake or cancel another's run.
+-- Ends executions (success, failure, retry, release, overrun), only under the caller's own lease. A run that is given
+-- back and whose code never began ({never_started}) counts as not started: start_by applies to it again, and a deadline
+-- that the claim set is removed. That is not asked with EXISTS, because PostgreSQL might read whole tables into a hash
+-- for it. SQLite computes all rows and new values of an UPDATE before it changes the first row, and the end of one run
+-- may wake or cancel another run of the batch, so there the rows are updated one by one.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 -- param: worker text
 -- each: b
@@ -190,7 +191,7 @@ WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: finish_runs
--- The usual end, a success that nobody else needs to hear of: settle_runs with as little as possible in its batch.
+-- The usual end, a success that concerns no other run: settle_runs with as few columns as possible in its batch.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
 -- param: worker text
 UPDATE workflow.workflow_run AS r
@@ -254,7 +255,7 @@ SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.
 WHERE {valid_epoch} = b.epoch ORDER BY r.id
 
 -- name: lock_free_leases
--- The same without those whose rows somebody else has locked (SQLite knows no such thing).
+-- The same without the leases whose rows another session has locked. SQLite has no row locks.
 -- like: lock_leases
 
 -- name: log_events
