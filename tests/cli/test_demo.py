@@ -24,7 +24,7 @@ import pytest
 from simpleworkflow.cli import demo_evidence
 from simpleworkflow.cli.demo_evidence import Effect, Evidence, Story
 from simpleworkflow.clock import to_micros
-from simpleworkflow.model.records import Event, Happening, Signal
+from simpleworkflow.model.records import Event, HistoryEvent, Signal
 from simpleworkflow.model.states import EventType
 
 LIMIT = 60
@@ -140,11 +140,11 @@ def line(what: str, seconds: float, pid: int, step_id: str = "", run_id: UUID = 
     return Effect(what, to_micros(at(seconds)), pid, 1, str(run_id), step_id)
 
 
-def happening(idx: int, kind: str, seconds: float, **details: Any) -> Happening:
-    return Happening(idx, kind, at(seconds), json.dumps(details))
+def happening(idx: int, kind: str, seconds: float, **details: Any) -> HistoryEvent:
+    return HistoryEvent(idx, kind, at(seconds), json.dumps(details))
 
 
-def done(idx: int, step_id: str, seconds: float) -> Happening:
+def done(idx: int, step_id: str, seconds: float) -> HistoryEvent:
     return happening(idx, "ActivityCompleted", seconds, step_id=step_id)
 
 
@@ -214,7 +214,7 @@ def with_order(evidence: Evidence, **changes: Any) -> Evidence:
 
 
 def without_record(evidence: Evidence, step_id: str) -> Evidence:
-    lines: Sequence[Happening] = evidence.orders[ORDER].history
+    lines: Sequence[HistoryEvent] = evidence.orders[ORDER].history
     return with_order(evidence, history=[one for one in lines if one.details.get("step_id") != step_id])
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..clock import SystemClock, to_micros
-from ..model.records import Event, Happening, Signal
+from ..model.records import Event, HistoryEvent, Signal
 from ..model.states import EventType
 from ..runtime.step import step_info
 
@@ -93,7 +93,7 @@ class Story:
     """What the tables say of one run."""
 
     events: Sequence[Event]
-    history: Sequence[Happening]
+    history: Sequence[HistoryEvent]
     signals: Sequence[Signal] = ()
 
     @property

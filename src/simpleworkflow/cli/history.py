@@ -18,7 +18,7 @@ from .which import key_option, run_id_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..model.records import Event, Happening, Run, Step
+    from ..model.records import Event, HistoryEvent, Run, Step
 
 
 @click.command()
@@ -45,7 +45,7 @@ def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool)
         _print_history(found, steps, events, happenings)
 
 
-def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[Happening]) -> None:
+def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[HistoryEvent]) -> None:
     from .happenings import happening_line
     from .showing import now, say, screen
     from .timeline import bars_of, draw

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model.keeping import ENDS, Kept, Pruned
+from ..model.retention import ENDS, Kept, PruneResult
 from .common import check_duration, check_prefixes, counted, fail, json_option, say_json, url_option
 from .opened import opened, stopped_by_sigterm
 
 if TYPE_CHECKING:
     from ..app import App
 
-Tell = Callable[[Pruned], object]
+Tell = Callable[[PruneResult], object]
 MOST_LINES = 20
 WHY_KEPT = {
     Kept.PARENT: "their parent is open",
@@ -74,10 +74,10 @@ def prune(url: str | None, yes: bool, dry_run: bool, as_json: bool, **wanted: An
         _report(_walk(app, wanted, dry_run=False, total=found.total if found else None), as_json)
 
 
-def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> Pruned:
-    so_far = Pruned()
+def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> PruneResult:
+    so_far = PruneResult()
 
-    def heard(done: Pruned) -> None:
+    def heard(done: PruneResult) -> None:
         nonlocal so_far
         so_far = done
         advance(done)
@@ -94,7 +94,7 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
         fail(f"{told}, the others are whole; call again to go on")
 
 
-def _ask(found: Pruned) -> None:
+def _ask(found: PruneResult) -> None:
     _print_counts(found, err=True)
     what = "this run" if found.total == 1 else f"these {found.total:,} runs"
     click.confirm(f"Delete {what} for good?", abort=True, err=True)
@@ -112,14 +112,14 @@ def _progress(what: str, total: int | None) -> Iterator[Tell]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
 
-        def advance(done: Pruned) -> None:
+        def advance(done: PruneResult) -> None:
             told = f"{what}: {done.total:,} of {done.examined:,} examined"
             bar.update(task, completed=done.total, description=told)
 
         yield advance
 
 
-def _report(done: Pruned, as_json: bool) -> None:
+def _report(done: PruneResult, as_json: bool) -> None:
     if as_json:
         by_type = [
             {"type": type, "status": status, "runs": count} for (type, status), count in sorted(done.runs.items())
@@ -134,7 +134,7 @@ def _report(done: Pruned, as_json: bool) -> None:
     click.echo(f"{counted(done.total, 'run')} {word}, {done.examined:,} examined")
 
 
-def _print_counts(done: Pruned, *, err: bool) -> None:
+def _print_counts(done: PruneResult, *, err: bool) -> None:
     largest = sorted(done.runs.items(), key=lambda entry: (-entry[1], entry[0]))
     for (type, status), count in largest[:MOST_LINES]:
         click.echo(f"{count:>12,}  {type}  {status}", err=err)
