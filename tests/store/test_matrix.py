@@ -223,4 +223,5 @@ async def test_plain_sql_takes_a_lease_that_ended_where_the_table_says_so(
 
 
 def test_the_matrix_knows_every_move_of_the_law() -> None:
-    assert set(PERFORMED) == set(BY_JOURNAL) | set(BY_CONTROL) | {"claim", "crash", "give_up", "hold_spent", "expire"}
+    known = {*BY_JOURNAL, *BY_CONTROL, "claim", "crash", "give_up", "hold_spent", "expire"}
+    assert set(PERFORMED) == known, "a new move needs a line in BY_JOURNAL or BY_CONTROL, or one in perform()"

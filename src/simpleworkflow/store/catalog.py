@@ -217,7 +217,9 @@ def _type_of(name: str, source: _Source) -> str:
     try:
         return source.types[name]
     except KeyError:
-        raise CatalogError(f"{source.where}: {source.name} uses :{name} without `-- param: {name} TYPE`") from None
+        raise CatalogError(
+            f"{source.where}: {source.name} uses :{name} without `-- param: {name} TYPE`; or is it a `-- batch:`?"
+        ) from None
 
 
 def _expand_us(body: str, dialect: str) -> str:
