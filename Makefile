@@ -96,9 +96,10 @@ house: .venv/.ready ## the structure of the source in numbers: sizes, chains of 
 map: .venv/.ready ## draw the rooms, their files and the arrows between them: docs/map.svg, docs/map.txt, ARCHITECTURE.md
 	@$(BIN)/python tools/map.py
 
-gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
+gen: .venv/.ready ## regenerate the blocking twin, the schema dumps and the expanded SQL
 	$(BIN)/python tools/twin.py
 	$(BIN)/python tools/dump_schema.py
+	$(BIN)/python tools/expand_sql.py
 
 clean: ## remove everything that can be made again
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build

@@ -30,7 +30,7 @@ from plan.classes import Classes
 from plan.reading import PACKAGE
 
 ENGINE = ("runtime", "worker", "client", "store")
-CUPBOARD = "runtime/asyncio_internals.py"
+CUPBOARD = "python_internals.py"
 PRIVATE = re.compile(
     r"\b(_fut_waiter|_scheduled|_ready|_callbacks|_waiters|_getframe|_warn_unawaited_coroutine|getcoroutinelocals|"
     r"f_locals|cr_frame|gi_frame|ag_frame|cr_await|gi_yieldfrom|cell_contents|__closure__|co_freevars)\b"

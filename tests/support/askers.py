@@ -24,6 +24,8 @@ class Body:
     functions: set[Function] = field(default_factory=set)
     is_operation: bool = False
     """A driver can run what it returns."""
+    takes_entries: bool = False
+    """Records, pauses and endings: which moves it makes depends on what it is given."""
 
 
 class Store:
@@ -57,6 +59,12 @@ class Store:
                     found[path.relative_to(self._package).as_posix()] = asked
         return found
 
+    def entries_of(self, file: str) -> set[str]:
+        """What a file can give to an operation that takes entries: the names that it has from model/moves.py."""
+        tree = ast.parse((self._package / file).read_text())
+        names = {name for name, found in _imports(tree, "model").items() if isinstance(found, tuple)}
+        return names | {name for module, name in _named(tree, _imports(tree, "model")) if module == "moves"}
+
     def _read(self, path: Path) -> None:
         tree = ast.parse(path.read_text())
         imported = _imports(tree, "")
@@ -69,6 +77,7 @@ class Store:
                 for name in _words(node) & tables.keys():
                     body.statements |= self._texts(tables[name])
                 body.is_operation = _is_operation(node)
+                body.takes_entries = any("Entry" in ast.unparse(arg.annotation or arg) for arg in _arguments(node))
 
     def _texts(self, tree: ast.AST) -> set[str]:
         return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & self._known
@@ -98,6 +107,10 @@ def _named(tree: ast.AST, imported: dict[str, Function | str]) -> set[Function]:
             if isinstance(module, str):
                 found.add((module, node.attr))
     return found
+
+
+def _arguments(node: ast.FunctionDef) -> list[ast.arg]:
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
 def _words(tree: ast.AST) -> set[str]:

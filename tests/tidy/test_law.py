@@ -6,6 +6,7 @@ statement does to a row is tried in tests/store/test_matrix.py, with what plain 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import defaultdict
 from dataclasses import replace
@@ -41,10 +42,23 @@ def files_by_move(store: Store) -> dict[str, set[str]]:
     moves_of, found = performed(), defaultdict(set)
     for file, functions in store.asked().items():
         for function in functions:
-            for statement in store.statements_of(function):
-                for move in moves_of.get(statement, ()):
+            made = {move for statement in store.statements_of(function) for move in moves_of.get(statement, ())}
+            for move in made:
+                if not store.functions[function].takes_entries or can_give(store.entries_of(file), move):
                     found[move].add(file)
     return found
+
+
+def can_give(names: set[str], move: str) -> bool:
+    """Whether a file that knows these names of model/moves.py can ask for a move by an entry."""
+    if hasattr(moves, move):
+        return "Ending" in names or any(_makes_ending(name) for name in names)
+    return ("Pause" if move == "pause" else "Record") in names
+
+
+def _makes_ending(name: str) -> bool:
+    found = getattr(moves, name, None)
+    return inspect.isfunction(found) and found.__annotations__.get("return") == "Ending"
 
 
 @pytest.mark.parametrize("write", [one for one in STATEMENTS if one.values[0].moves_a_run])

@@ -19,7 +19,12 @@ import pytest
 from support.scratch import ROOT, Scratch
 
 PACKAGE = ROOT / "src" / "simpleworkflow"
-SOURCES = {path.relative_to(PACKAGE).as_posix() for kind in ("py", "sql") for path in PACKAGE.rglob(f"*.{kind}")}
+SOURCES = {
+    path.relative_to(PACKAGE).as_posix()
+    for kind in ("py", "sql")
+    for path in PACKAGE.rglob(f"*.{kind}")
+    if not path.is_relative_to(PACKAGE / "store" / "sql" / "generated")  # for review, and not part of the package
+}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -120,6 +125,15 @@ def test_a_new_package_finds_its_floor_by_its_imports(scratch: Scratch, plan: An
     (above,) = [number for number, floor in enumerate(house.floors) if "cli" in floor]
     assert house.floors[above + 1 : above + 3] == (("fair",), ("app.py",))
     assert house.purposes["fair"] == "The fair: shows what the house can do."
+    assert house.upward == []
+
+
+def test_a_file_beside_the_packages_stands_below_those_that_need_it(scratch: Scratch, plan: Any) -> None:
+    scratch.write("src/simpleworkflow/ground.py", '"""Needs nothing of ours."""\n')
+    scratch.append("src/simpleworkflow/model/limits.py", "\nfrom .. import ground as _\n")
+    house = plan.read_house(scratch.root)
+    assert house.rooms[-2:] == ["model", "base"]
+    assert "ground.py" in {file.path for file in house.files["base"]}
     assert house.upward == []
 
 

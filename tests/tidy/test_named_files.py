@@ -1,8 +1,8 @@
 """What documents and docstrings name exists: files, folders, links, and names in the code.
 
 A file that is moved leaves its name behind in prose, which no type checker reads. ARCHITECTURE.md is read closely: it
-also names files without their folder (the folder of the file that was named before it in the same paragraph), and
-functions, statements and columns. Elsewhere a path counts when it begins with a room or a folder of the repository.
+also names files without their folder (that of a file or folder named before it in the same paragraph), and functions,
+statements and columns. Elsewhere a path counts when it begins with a room or a folder of the repository.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def near(place: str, *folders: Path) -> Path | None:
 
 def lost_in_page(page: str) -> Iterator[str]:
     """Files and folders in backticks that are nowhere, in a page like ARCHITECTURE.md."""
-    for paragraph in re.split(r"\n\n|\n(?=[|\d])", MAP.sub("", page)):
-        folder = PACKAGE
+    for paragraph in re.split(r"\n\n|\n(?=\||\d+\. )", MAP.sub("", page)):
+        folders = [ROOT, PACKAGE]
         for name in re.findall(r"`([\w./*-]+)`", paragraph):
             if not (re.search(rf"\w\.{KIND}$", name) or "/" in name) or PLACEHOLDER.search(name):
                 continue
-            found = near(name, ROOT, PACKAGE, folder)
+            found = near(name, *folders)
             if found is None:
                 yield name
             elif found.is_relative_to(PACKAGE):
-                folder = found if found.is_dir() else found.parent
+                folders.append(found if found.is_dir() else found.parent)
 
 
 def lost_names(page: str, code: str) -> Iterator[str]:

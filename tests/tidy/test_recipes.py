@@ -22,8 +22,8 @@ OPERATORS = MOVES["revive"].performers[0]
 
 # Add a query
 
-QUERY_FILES = ("tests/store/test_catalog.py", "tests/tidy/test_law.py")
-QUERY_CHECKS = "oldest_of_types or asks_for or asks_of_the_store"
+QUERY_FILES = ("tests/store/test_catalog.py", "tests/tidy/test_law.py", "tests/store/test_expanded_sql.py")
+QUERY_CHECKS = "oldest_of_types or asks_for or asks_of_the_store or reviewer_sees"
 
 
 def add_block(scratch: Scratch, *left_out: str) -> None:
@@ -50,17 +50,23 @@ def add_generator(scratch: Scratch, decorator: str = "@reading\n") -> None:
     scratch.append(f"{SRC}/{OPERATORS}", "\n\nOLDEST = runs.oldest\n")
 
 
-QUERY: Recipe = {"block": add_block, "generator": add_generator}
+def expand(scratch: Scratch) -> None:
+    """The part of `make gen` that shows what is sent; of SQL that is wrong it says so, as the checks do."""
+    scratch.python("tools/expand_sql.py")
+
+
+QUERY: Recipe = {"block": add_block, "generator": add_generator, "gen": expand}
 BROKEN_QUERIES: dict[str, tuple[Recipe, str]] = {
     "no block": ({"generator": add_generator}, "asks for {'oldest_of_types'}: no `-- name:` in store/sql/queries"),
     "no generator": ({"block": add_block}, "nothing asks for oldest_of_types"),
+    "no gen": ({"block": add_block, "generator": add_generator}, "run: make gen, and read the diff"),
     "no parameter": (
         {"block": lambda scratch: add_block(scratch, "-- param: after timestamptz"), "generator": add_generator},
-        "runs.sql: oldest_of_types uses :after without `-- param: after TYPE`",
+        "runs.sql: oldest_of_types: uses :after without `-- param: after TYPE`",
     ),
     "no batch": (
         {"block": lambda scratch: add_block(scratch, "-- batch: t(type text)"), "generator": add_generator},
-        "runs.sql: oldest_of_types uses :t without `-- param: t TYPE`; or is it a `-- batch:`?",
+        "runs.sql: oldest_of_types: uses :t without `-- param: t TYPE`; or is it a `-- batch:`?",
     ),
     "no decorator": (
         {"block": add_block, "generator": lambda scratch: add_generator(scratch, "")},
@@ -96,9 +102,10 @@ MOVE_FILES = (
     "tests/model/test_moves.py",
     "tests/tidy/test_law.py",
     "tests/store/test_catalog.py",
+    "tests/store/test_expanded_sql.py",
     "tests/store/test_matrix.py",
 )
-MOVE_CHECKS = "unpause or has_a_statement or asks_for or asks_of_the_store or knows_every"
+MOVE_CHECKS = "unpause or has_a_statement or asks_for or asks_of_the_store or knows_every or reviewer_sees"
 
 
 def add_row(scratch: Scratch) -> None:
@@ -138,6 +145,7 @@ def teach_matrix(scratch: Scratch) -> None:
 MOVE: Recipe = {
     "row": add_row,
     "statement": add_statement,
+    "gen": expand,
     "operation": add_operation,
     "call": add_call,
     "matrix": teach_matrix,
@@ -145,6 +153,7 @@ MOVE: Recipe = {
 MISSED_MOVES = {
     "row": "unpause_runs goes from paused to 'pending', proves nothing: no row of MOVES in model/moves.py says so",
     "statement": "no statement in store/sql/queries makes unpause",
+    "gen": "run: make gen, and read the diff",
     "operation": "operations.runs' has no attribute 'unpause'",
     "call": "nothing asks the store for unpause",
     "matrix": "a new move needs a line in BY_JOURNAL or BY_CONTROL, or one in perform()",
@@ -247,7 +256,7 @@ def test_an_ending_that_lacks_a_step_is_missed(tmp_path: Path, step: str) -> Non
 @pytest.mark.parametrize(
     ("recipe", "files", "checks"),
     [
-        pytest.param(QUERY, QUERY_FILES, "test_catalog or test_law", id="query"),
+        pytest.param(QUERY, QUERY_FILES, "test_catalog or test_law or test_expanded_sql", id="query"),
         pytest.param(MOVE, MOVE_FILES, f"{MOVE_CHECKS} or test_law", id="move"),
         pytest.param(ENDING, ENDING_FILES, f"{ENDING_CHECKS} or test_law", id="ending"),
     ],

@@ -13,16 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .reading import PACKAGE, ROOT, File, Import, files, imports, sentence_of
 
 NAMES = "names"
 """The files beside the packages that no room imports: what programs get when they import the package."""
 SHARED = "shared"
-"""The files beside the packages that rooms import and that need nothing but the law."""
+"""The files beside the packages that rooms import and that need nothing but the lowest room and what it needs."""
+BASE = "base"
+"""The files beside the packages that even the lowest room imports."""
 PURPOSES = {
     NAMES: "What `import simpleworkflow` offers, loaded when it is asked for.",
-    SHARED: "What every room may use.",
+    SHARED: "What the rooms above may use.",
+    BASE: "What even the lowest room may use.",
 }
 
 
@@ -67,9 +71,10 @@ class House:
 
 
 def read_house(root: Path = ROOT) -> House:
-    package = root / PACKAGE.relative_to(ROOT)
-    found, links = files(package), [link for link in imports(package) if not link.for_types]
-    layers = _layers(root / "pyproject.toml")
+    package, project = root / PACKAGE.relative_to(ROOT), tomllib.loads((root / "pyproject.toml").read_text())
+    found = [file for file in files(package) if not _is_left_out(root, package / file.path, project)]
+    links = [link for link in imports(package) if not link.for_types]
+    layers = _layers(project)
     room_of = _rooms(found, links, {room for layer in layers for room in layer}, layers[-1][0])
     by_room: dict[str, list[File]] = {room: [] for room in sorted(set(room_of.values()))}
     for file in found:
@@ -83,33 +88,39 @@ def read_house(root: Path = ROOT) -> House:
     )
 
 
-def _layers(contract: Path) -> list[list[str]]:
+def _is_left_out(root: Path, path: Path, project: dict[str, Any]) -> bool:
+    """What the wheel leaves out is not part of the package, such as SQL that was generated for review."""
+    left_out = project["tool"]["hatch"]["build"]["targets"]["wheel"].get("exclude", [])
+    return any(path.is_relative_to(root / folder) for folder in left_out)
+
+
+def _layers(project: dict[str, Any]) -> list[list[str]]:
     """The layers of import-linter, top first, without the name of the package."""
-    contracts = tomllib.loads(contract.read_text())["tool"]["importlinter"]["contracts"]
-    (layered,) = [one for one in contracts if one["type"] == "layers"]
+    (layered,) = [one for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
     return [[name.strip().partition(".")[2] for name in line.split("|")] for line in layered["layers"]]
 
 
 def _rooms(found: list[File], links: list[Import], named: set[str], lowest: str) -> dict[str, str]:
     """The room of every file. A file beside the packages is a room of its own if the layers name it, or if rooms use it
     and it needs rooms above the lowest."""
-    beside = {file.path for file in found if not file.folder}
     room_of = {file.path: file.path.partition("/")[0] for file in found}
-    used = _used(beside, links)
-    shared = used - {f"{name}.py" for name in named}
+    beside = {file.path for file in found if not file.folder} - {f"{name}.py" for name in named}
+    used = _used(beside, [link for link in links if link.source not in beside], links)
+    base = _used(beside, [link for link in links if room_of[link.source] == lowest], links)
+    shared = used - base
     while needing_more := {
         link.source
         for link in links
-        if link.source in shared and link.target not in shared and room_of[link.target] != lowest
+        if link.source in shared and link.target not in shared | base and room_of[link.target] != lowest
     }:
         shared -= needing_more
-    names = beside - used - {f"{name}.py" for name in named}
-    return room_of | dict.fromkeys(shared, SHARED) | dict.fromkeys(names, NAMES)
+    groups = {BASE: base, SHARED: shared, NAMES: beside - used}
+    return room_of | {path: room for room, paths in groups.items() for path in paths}
 
 
-def _used(beside: set[str], links: list[Import]) -> set[str]:
-    """The files beside the packages that a room imports, or that such a file imports."""
-    used = {link.target for link in links if link.source not in beside} & beside
+def _used(beside: set[str], first: list[Import], links: list[Import]) -> set[str]:
+    """The files beside the packages that these imports lead to, by way of each other too."""
+    used = {link.target for link in first} & beside
     while more := {link.target for link in links if link.source in used} & beside - used:
         used |= more
     return used
@@ -122,22 +133,22 @@ def _between(links: list[Import], room_of: dict[str, str]) -> Arrows:
 
 def _floors(layers: list[list[str]], rooms: set[str], arrows: Arrows) -> Floors:
     """The layers, with floors put in between for the rooms that they do not name: first those that need no other such
-    room. Rooms that import each other are put on the top floor: their arrows show as wrong."""
+    room. Rooms that import each other come last: their arrows show as wrong."""
     floors = [[room for name in layer for room in (name, f"{name}.py") if room in rooms] for layer in layers]
     waiting = sorted(rooms - {room for floor in floors for room in floor})
-    new: list[list[str]] = []
     while waiting:
-        ready = [room for room in waiting if not any((room, other) in arrows for other in waiting if other != room)]
-        for room in ready or waiting:
-            needed = [index for index, floor in enumerate(floors) if any((room, other) in arrows for other in floor)]
-            above = min(needed, default=len(floors) - 1)
-            if above and floors[above - 1] in new and not any((other, room) in arrows for other in floors[above - 1]):
-                floors[above - 1].append(room)
-            else:
-                new.append([room])
-                floors.insert(above, new[-1])
-        waiting = sorted(set(waiting) - set(ready or waiting))
+        ready = [room for room in waiting if not any((room, other) in arrows for other in waiting)] or waiting
+        for room in ready:
+            floors.insert(_place(room, floors, arrows), [room])
+        waiting = [room for room in waiting if room not in ready]
     return tuple(tuple(floor) for floor in floors if floor)
+
+
+def _place(room: str, floors: list[list[str]], arrows: Arrows) -> int:
+    """Above the highest room that it needs; without such a one, below the lowest room that needs it."""
+    needed = [index for index, floor in enumerate(floors) if any((room, other) in arrows for other in floor)]
+    needing = [index for index, floor in enumerate(floors) if any((other, room) in arrows for other in floor)]
+    return min(needed) if needed else max(needing, default=-1) + 1
 
 
 def _purpose(room: str, package: Path) -> str:

@@ -66,7 +66,7 @@ _PENDING = frozenset({Status.PENDING})
 
 _CREATORS = (
     "client/borrowing.py",
-    "client/desk.py",
+    "client/triggers/batcher.py",
     "client/namespaces/schedules.py",
     "runtime/journal.py",  # child runs
     "worker/schedule.py",
