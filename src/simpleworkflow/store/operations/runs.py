@@ -47,7 +47,7 @@ def create(
 def create_rows(
     runs: Sequence[NewRun], repeated: bool = False, *, telling: bool = False, is_plain: bool = False
 ) -> Steps[list[Created | SimpleWorkflowError]]:
-    """The same inside somebody's transaction."""
+    """The same inside a transaction of the caller."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     for _ in range(_CREATE_TRIES):
         todo = [(index, run) for index, run in enumerate(runs) if index not in answers]
@@ -140,7 +140,7 @@ def cancel(
 
 
 def cancel_rows(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
-    """The same inside somebody's transaction."""
+    """The same inside a transaction of the caller."""
     return (yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason}))
 
 
@@ -166,8 +166,8 @@ def resume(run_ids: Sequence[UUID], run_new: bool = False) -> Steps[list[Control
 
 
 def _said_to_be_new(row: Row, place: str) -> tuple[Any, ...]:
-    story = (as_new(place), StepKind.VALUE, StepStatus.SUCCEEDED, 0, 0, None, None, None, None)
-    return (row["id"], row["lease_epoch"], *story)
+    details = (as_new(place), StepKind.VALUE, StepStatus.SUCCEEDED, 0, 0, None, None, None, None)
+    return (row["id"], row["lease_epoch"], *details)
 
 
 @transaction
