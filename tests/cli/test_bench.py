@@ -243,7 +243,7 @@ async def test_a_drain_ends_soon_when_its_database_has_gone(url: str, monkeypatc
         raise swf.StoreUnavailable("it cannot be reached")
 
     monkeypatch.setattr(bench_measures, "QUIET", 0.05)
-    monkeypatch.setattr(app, "check", gone)
+    monkeypatch.setattr(app.doctor, "check", gone)
     async with asyncio.timeout(30):
         with pytest.raises(swf.StoreUnavailable, match="cannot be reached"):
             await measures._drained(measures._noop, 5, "drain of runs that nobody has triggered")
