@@ -1,10 +1,9 @@
-"""The workflows of the demo: charge, reserve, wait for an approval, label every parcel in a run of its own, notify.
+"""The workflows of the demo: charge, reserve, wait for an approval, make a label per parcel in a child run, notify.
 
-The worker processes import this module; the showman (demo.py) triggers, approves and kills. Every step tells the
-effects log when its body begins and how it ends (demo_evidence.py). A body only takes its time: there is nothing
-outside to charge, and the log stands for it.
+The worker processes import this module. Steps only sleep: there is nothing outside to charge. Each step writes to the
+effects log when its body starts and ends.
 
-Leases are short for the show: where a dead process cannot be noticed at once, its runs come back in 2 s, not in 30.
+Leases are 2 s instead of 30 s: where the death of a process cannot be noticed at once, its runs come back sooner.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..config import Settings
 from ..model.retry import Retry
 from ..runtime.context import Context
 from ..runtime.step import step, step_info
-from .demo_evidence import effect
+from .effects_log import effect
 
 DATABASE = "demo.db"
 APPROVED = "approved"

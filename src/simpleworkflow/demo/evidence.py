@@ -1,96 +1,33 @@
-"""What happened in the demo, told by two witnesses: the effects log and the tables.
+"""Checks the promises of the engine after the demo: compares the effects log with what the tables record.
 
-The log stands for the outside world: a step appends a line when its body begins and one when it ends, the showman one
-for every signal that was accepted and every process that it killed, and no line can be taken back. The tables are the
-database's own story of each run. Neither witness knows what the showman believes.
+A body that a kill cut off runs again, and so does one that had ended but was not on record yet: effects happen at least
+once, and the closing table counts both. A body that starts after its step was recorded as done breaks a promise.
 
-What is allowed and what is not: a body that a kill cut off, or that was through but not yet on record, runs again: the
-outside world sees such work at least once, and the table counts it. A body that begins after its step was recorded as
-done is a broken promise. Both witnesses date their lines with the clock of the same host, and a record is dated before
-its commit, so the comparison is stricter than the promise and never milder.
+Both sources are dated by the clock of one host, and a record is dated before its commit. So the comparison is stricter
+than the promise.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
-from ..clock import SystemClock, to_micros
+from ..clock import to_micros
 from ..model.records import Event, Happening, Signal
 from ..model.states import EventType
-from ..runtime.step import step_info
+from .effects_log import Effect, Place
 
-LOG = "effects.log"
 ORDER_STEPS = ("charge#0", "reserve#0", "notify#0")
 LABEL_STEPS = ("make_label#0",)
 
-Place = tuple[str, str]
-"""A step of a run: run id and step id."""
-
-
-class Effect(NamedTuple):
-    """One line of the log: start, end and error of a body; signal and kill of the showman."""
-
-    what: str
-    at: int
-    pid: int
-    order: int = 0
-    run_id: str = ""
-    step_id: str = ""
-
-    @property
-    def place(self) -> Place:
-        return self.run_id, self.step_id
-
-
-def note(line: Effect) -> None:
-    """Append one line in one write, so that lines of several processes never mix."""
-    log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(log, ("\t".join(map(str, line)) + "\n").encode())
-    os.close(log)
-
-
-def read_effects() -> list[Effect]:
-    lines = Path(LOG).read_text().splitlines() if Path(LOG).exists() else []
-    fields = (line.split("\t") for line in lines)
-    return [Effect(what, int(at), int(pid), int(order), *rest) for what, at, pid, order, *rest in fields]
-
-
-@contextmanager
-def effect(order: int) -> Iterator[None]:
-    """Around the body of a step: tell when it begins and how it ends."""
-    info, clock = step_info(), SystemClock()
-    step_id = info.idempotency_key.removeprefix(f"{info.run_id}:")
-
-    def tell(what: str) -> None:
-        note(Effect(what, clock.wall(), os.getpid(), order, str(info.run_id), step_id))
-
-    tell("start")
-    try:
-        yield
-    except Exception:
-        tell("error")
-        raise
-    tell("end")
-
-
-def bodies_under_way(effects: Sequence[Effect], pid: int) -> int:
-    """How many steps that process is inside of."""
-    counts = Counter(line.what for line in effects if line.pid == pid)
-    return counts["start"] - counts["end"] - counts["error"]
-
 
 @dataclass(frozen=True)
-class Story:
-    """What the tables say of one run."""
+class RunRecord:
+    """What the tables record about one run."""
 
     events: Sequence[Event]
     history: Sequence[Happening]
@@ -108,7 +45,7 @@ class Story:
 
     @property
     def done(self) -> dict[str, int]:
-        """The steps on record as done, and when."""
+        """Id of every step on record as done -> when it was recorded."""
         lines = [line for line in self.history if line.type == "ActivityCompleted" and "child_id" not in line.details]
         return {line.details["step_id"]: to_micros(line.at) for line in lines}
 
@@ -116,9 +53,9 @@ class Story:
 @dataclass(frozen=True)
 class Evidence:
     effects: Sequence[Effect]
-    orders: Mapping[UUID, Story]
+    orders: Mapping[UUID, RunRecord]
     """Every order that was accepted."""
-    labels: Mapping[UUID, Story]
+    labels: Mapping[UUID, RunRecord]
     """Every child run that exists."""
 
     def table(self) -> list[tuple[str, str]]:
@@ -148,25 +85,25 @@ class Evidence:
 
     @cached_property
     def cut_off(self) -> list[tuple[Effect, Effect]]:
-        """Bodies that a killed process had begun and that began again elsewhere: (before, after)."""
+        """Bodies that a killed process had started and that started again elsewhere: (before, after)."""
         return [pair for pair in self._repeats if pair[0].pid in self._killed and not self._failed(*pair)]
 
     @cached_property
     def unrecorded(self) -> list[Effect]:
-        """Bodies that were through when their process was killed, with the record still on its way."""
+        """Bodies that had ended when their process was killed, but were not on record yet."""
         ends = {(line.place, line.pid) for line in self._lines("end")}
         return [before for before, _ in self.cut_off if (before.place, before.pid) in ends]
 
     @cached_property
     def ran_again(self) -> list[Effect]:
-        """Bodies that began after their step was on record as done."""
+        """Bodies that started after their step was on record as done."""
         return [line for line in self._lines("start") if line.at > self._done.get(line.place, line.at)]
 
     @property
     def is_sound(self) -> bool:
-        return not self.against()
+        return not self.violations()
 
-    def against(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Every fact that contradicts a promise, as a sentence."""
         return [
             *self._broken_steps(),
@@ -188,19 +125,19 @@ class Evidence:
         for place in sorted({line.place for line in self._lines("start")} - self._done.keys()):
             yield f"step {place[1]} of run {place[0]} has begun and is not on record as done"
 
-    def _broken_runs(self, runs: Mapping[UUID, Story], steps: Sequence[str], what: str) -> Iterator[str]:
-        for run_id, story in runs.items():
-            if not story.finished_once:
-                yield f"{what} {run_id} was lost or finished twice: {[str(event.type) for event in story.events]}"
-            elif set(story.done) != set(steps):
-                yield f"{what} {run_id} finished with other steps on record than it has: {sorted(story.done)}"
+    def _broken_runs(self, runs: Mapping[UUID, RunRecord], steps: Sequence[str], what: str) -> Iterator[str]:
+        for run_id, record in runs.items():
+            if not record.finished_once:
+                yield f"{what} {run_id} was lost or finished twice: {[str(event.type) for event in record.events]}"
+            elif set(record.done) != set(steps):
+                yield f"{what} {run_id} finished with other steps on record than it has: {sorted(record.done)}"
 
     def _broken_signals(self) -> Iterator[str]:
         sent = Counter(line.run_id for line in self._lines("signal"))
-        for run_id, story in self.orders.items():
-            taken = sum(signal.consumed_at is not None for signal in story.signals)
-            if not sent[str(run_id)] == len(story.signals) == taken == 1:
-                yield f"order {run_id}: signals sent {sent[str(run_id)]}, kept {len(story.signals)}, taken {taken}"
+        for run_id, record in self.orders.items():
+            taken = sum(signal.consumed_at is not None for signal in record.signals)
+            if not sent[str(run_id)] == len(record.signals) == taken == 1:
+                yield f"order {run_id}: signals sent {sent[str(run_id)]}, kept {len(record.signals)}, taken {taken}"
 
     def _broken_counts(self) -> Iterator[str]:
         parcels = sum(order.parcels for order in self.orders.values())
@@ -212,7 +149,7 @@ class Evidence:
     @cached_property
     def _done(self) -> dict[Place, int]:
         runs = [*self.orders.items(), *self.labels.items()]
-        return {(str(run_id), step_id): at for run_id, story in runs for step_id, at in story.done.items()}
+        return {(str(run_id), step_id): at for run_id, record in runs for step_id, at in record.done.items()}
 
     @cached_property
     def _killed(self) -> set[int]:
@@ -220,7 +157,7 @@ class Evidence:
 
     @cached_property
     def _repeats(self) -> list[tuple[Effect, Effect]]:
-        """Every body that began again, with the beginning before it."""
+        """Every start of a body that follows another start of it: (before, after)."""
         starts: defaultdict[Place, list[Effect]] = defaultdict(list)
         for line in sorted(self._lines("start"), key=lambda line: line.at):
             starts[line.place].append(line)

@@ -1,14 +1,16 @@
-"""How the demo looks: on a terminal a board of orders that move, elsewhere one line a second.
+"""The output of the demo: a live board of the orders on a terminal, one line a second elsewhere.
 
-Five marks stand for the five parts of an order: charge, reserve, approval, labels, notify. A mark is set when the
-effects log has the end of that part; the colour is the state of the run's row.
+An order has five marks: charge, reserve, approval, labels, notify. A mark is set when the effects log has the end of
+that part. The colour is the state of the run.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from io import TextIOWrapper
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,7 +20,8 @@ from rich.text import Text
 from ..clock import monotonic
 from ..model.records import Run
 from ..model.states import Status
-from .demo_evidence import Effect, Evidence
+from .effects_log import Effect
+from .evidence import Evidence
 
 COLUMNS = 6
 LINE_EVERY = 1.0
@@ -26,7 +29,7 @@ PARTS = 5
 
 
 class Look(Enum):
-    """What an order looks like: a word and a style."""
+    """How an order is shown: a word and a style."""
 
     WAITING = "not begun", "dim"
     LEASED = str(Status.LEASED), "bold black on yellow"
@@ -50,6 +53,8 @@ class Look(Enum):
 
 class Screen:
     def __init__(self) -> None:
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal can print the marks
         self._console = Console(highlight=False)
         self._started = monotonic()
         self._next_line = 0.0
@@ -84,7 +89,7 @@ class Screen:
         for label, value in evidence.table():
             table.add_row(label, Text(value, justify="right"))
         self._console.print(table)
-        for line in evidence.against():
+        for line in evidence.violations():
             self._console.print(Text(line, "red"), soft_wrap=True)
         if evidence.is_sound:
             self.say("Two workers were killed. Nothing was lost, and no finished step ran again.", "bold green")
@@ -93,7 +98,7 @@ class Screen:
 
 
 def parts_done(runs: Sequence[Run], effects: Sequence[Effect]) -> Mapping[int, int]:
-    """How many of its five parts each order has behind it."""
+    """Order number -> how many of its five parts have ended."""
     ends = {line.place: line.order for line in effects if line.what in {"end", "signal"}}
     names = Counter((order, step_id.partition("#")[0]) for (_, step_id), order in ends.items())
     done: Counter[int] = Counter()
