@@ -1,4 +1,4 @@
-"""`python -m simpleworkflow.demo` as a process: without a terminal, with one, and interrupted; and its judge.
+"""`simpleworkflow demo` as a process: without a terminal, with one, and interrupted; and its judge.
 
 The judge must find every broken promise, so it is also given evidence that was doctored.
 """
@@ -29,7 +29,7 @@ from simpleworkflow.model.records import Event, Happening, Signal
 from simpleworkflow.model.states import EventType
 
 LIMIT = 60
-COMMAND = [sys.executable, "-m", "simpleworkflow.demo"]
+COMMAND = [sys.executable, "-m", "simpleworkflow", "demo"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -18,6 +18,7 @@ from .common import CALLED_WRONGLY, Group, fail, pointer
 from .streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Watch 24 orders survive two killed workers."),
     "init": ("init:init", "Write a small example project."),
     "dev": ("dev:dev", "Run a worker that reloads when the code changes, and watch its runs."),
     "worker": ("work:worker", "Run a worker for the App that MODULE holds."),

@@ -1,7 +1,0 @@
-"""`python -m simpleworkflow.demo`"""
-
-import sys
-
-from .main import main
-
-sys.exit(main())
