@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Examine a database and the work in it."),
     "prune": ("prune:prune", "Delete old finished runs for good."),
     "migrate": ("schema:migrate", "Bring the tables of a database up or down; or print the SQL."),
-    "bench": ("bench:bench", "Measure what a database gives on this machine."),
+    "bench": ("bench.command:bench", "Measure what a database gives on this machine."),
     "completion": ("completion:completion", "Print a completion script for a shell."),
 }
 """Name -> (module:command, the line that `--help` shows for it)."""

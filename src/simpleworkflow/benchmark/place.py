@@ -1,10 +1,9 @@
-"""Where `simpleworkflow bench` works: beside the real tables, never in them, and gone afterwards.
+"""The place of the benchmark: a schema or a file of its own beside the real tables, removed afterwards.
 
-On PostgreSQL that is a schema with a random name in the database that was named; on SQLite a file with a random name
-in the folder of the file that was named, so that it is the same disk. The danger is to leave something behind, or to
-take away too much: the place is removed on errors and on Ctrl-C as well (a second Ctrl-C waits until that is done),
-the store refuses to drop a schema without the benchmark's prefix, and a place that could not be removed is told by
-name.
+On PostgreSQL it is a schema with a random name in the named database. On SQLite it is a file with a random name in the
+folder of the named file, so that it is on the same disk. It is removed on errors and on Ctrl-C as well; a second Ctrl-C
+waits until that is done. The store refuses to drop a schema without the benchmark's prefix. A place that could not be
+removed is named in the error.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from ..store import open_ledger
 from ..store.operations.benchmark import SCHEMA_PREFIX, drop_schema
 from ..store.url import MEMORY, DatabaseURL, parse_url
 
-BESIDES = ("", "-wal", "-shm", "-journal")
-"""What SQLite keeps beside a file, and the file."""
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""The file of a SQLite database, and the files that SQLite keeps beside it."""
 
 
 class Leftover(SimpleWorkflowError):
@@ -69,7 +68,7 @@ class Place:
                 asyncio.run(_drop(self.url, self.name))
             self.app.sync.close()
             if not self.is_postgres and self.url.target != MEMORY:
-                for file in (Path(self.name + suffix) for suffix in BESIDES):
+                for file in (Path(self.name + suffix) for suffix in SUFFIXES):
                     if file.exists():  # where nothing may be written, not even what is not there can be removed
                         file.unlink()
         except (SimpleWorkflowError, OSError) as error:
