@@ -30,7 +30,7 @@ from simpleworkflow.benchmark import run as bench_run
 from simpleworkflow.benchmark.figures import percentile
 from simpleworkflow.benchmark.plan import Plan
 from simpleworkflow.cli.bench import command as bench_command
-from simpleworkflow.cli.opened import run_in_a_loop, stopped_by_sigterm
+from simpleworkflow.cli.common.interrupts import run_in_a_loop, stopped_by_sigterm
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations.benchmark import drop_schema
 

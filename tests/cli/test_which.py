@@ -10,7 +10,7 @@ from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.main import main
-from simpleworkflow.cli.showing import Column, table_lines
+from simpleworkflow.cli.screen.table import Column, table_lines
 from simpleworkflow.cli.which import run_id_of
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import workers

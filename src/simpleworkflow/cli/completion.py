@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from .common import fail
+from .common.output import fail
 
 NAMES = ("simpleworkflow", "swf")
 SHELLS = ("bash", "zsh", "fish")

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from .common import check_seconds, check_url, import_option, json_option, log_level_option
+from .common.options import check_seconds, check_url, import_option, json_option, log_level_option
 
 
 @click.command()

@@ -24,8 +24,9 @@ from typing import Any
 from ..logs import TextFormatter, standing_by
 from ..model.errors import SimpleWorkflowError, StoreUnavailable
 from ..store.url import MEMORY
-from .common import CALLED_WRONGLY, NOT_DONE, UNCLEAN, fail
-from .loading import Left, import_app, own_lines, why_not_loaded
+from .common.exit_codes import CALLED_WRONGLY, NOT_DONE, UNCLEAN
+from .common.load_app import ModuleExited, import_app, own_lines, why_not_loaded
+from .common.output import fail
 from .work import serve
 
 FILES_EVERY = 0.5
@@ -128,7 +129,7 @@ def _load(target: str, imports: Sequence[str], parent: Parent) -> Any:
         parent.tell_files(*(os.path.realpath(file) for file in broken))
         parent.tell(unloaded=True)
         print(own_lines(error), file=sys.stderr, flush=True, end="")
-        if isinstance(error, Left):
+        if isinstance(error, ModuleExited):
             fail(why_not_loaded(target, error))
         sys.exit(NOT_DONE)
     parent.tell_files()

@@ -18,7 +18,7 @@ from typing import Any
 from ..app import App
 from ..model.errors import MissingMigration, SimpleWorkflowError
 from ..store.url import parse_url
-from .common import CALLED_WRONGLY
+from .common.exit_codes import CALLED_WRONGLY
 from .dev_process import WorkerProcess
 from .live import Runs, Screen, make_screen
 from .reloading import Watcher

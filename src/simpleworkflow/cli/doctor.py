@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import NOT_DONE, import_option, json_option, safe, say_json, url_option
+from .common.exit_codes import NOT_DONE
+from .common.options import import_option, json_option, url_option
+from .common.output import safe, say_json
 
 if TYPE_CHECKING:
     from ..app import App
@@ -62,7 +64,7 @@ def _app(url: str | None, target: str | None, imports: tuple[str, ...]) -> App:
         from ..app import App
 
         return App(url)
-    from .loading import load_app
+    from .common.load_app import load_app
 
     app = load_app(target, imports)
     if url is not None:
@@ -99,7 +101,7 @@ def _working(*, show: bool) -> AbstractContextManager[Any]:
 def show(findings: Sequence[Finding]) -> None:
     from rich.text import Text
 
-    from .showing import say, screen
+    from .screen.text import say, screen
 
     out = screen()
     width = max(out.width - MARGIN, NARROWEST) if out.is_terminal else None

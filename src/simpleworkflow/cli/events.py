@@ -17,10 +17,12 @@ import click
 from ..clock import monotonic
 from ..model.records import EventLine
 from ..model.states import EventType
-from .common import json_option, say_json, url_option
+from .common.database import opened
+from .common.instants import Instant, Interval
+from .common.interrupts import run_in_a_loop, stopped_by_sigterm
+from .common.options import check_prefix, json_option, url_option
+from .common.output import say_json
 from .history import event_json
-from .opened import opened, run_in_a_loop, stopped_by_sigterm
-from .reading import Instant, Interval, check_prefix
 
 if TYPE_CHECKING:
     from ..app import App
@@ -65,7 +67,7 @@ def events(
 
 
 async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
-    from .showing import screen
+    from .screen.text import screen
 
     out = screen()
     while True:
@@ -84,7 +86,8 @@ async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
 def _say_line(line: EventLine, out: Any) -> None:
     from rich.text import Text
 
-    from .showing import STYLES, compact, first_line, safe, say
+    from .common.output import safe
+    from .screen.text import STYLES, compact, first_line, say
 
     instant = f"{line.created_at:%Y-%m-%d %H:%M:%S}.{line.created_at.microsecond // 1000:03}Z"
     text = Text(f"{instant}  {line.run_id}  ", "dim")

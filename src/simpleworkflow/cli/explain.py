@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import json_option, say_json, url_option
-from .opened import opened
+from .common.database import opened
+from .common.options import json_option, url_option
+from .common.output import say_json
 from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def explain(run: str, url: str | None, as_key: bool, as_json: bool) -> None:
     if as_json:
         say_json(as_data(told))
         return
-    from .showing import screen
+    from .screen.text import screen
 
     _print(told, screen(), "")
 
@@ -56,7 +57,8 @@ def as_data(told: Explanation) -> dict[str, Any]:
 def _print(told: Explanation, out: Console, indent: str) -> None:
     from rich.text import Text
 
-    from .showing import STYLES, safe, say
+    from .common.output import safe
+    from .screen.text import STYLES, say
 
     say(out, Text(indent) + Text(safe(told.sentence), f"bold {STYLES.get(told.status, '')}".strip()))
     width = max((len(detail.label) for detail in told.details), default=0)

@@ -11,7 +11,8 @@ from typing import Any
 from rich.text import Text
 
 from ..model.records import Happening
-from .showing import compact, first_line, length, safe
+from .common.output import safe
+from .screen.text import compact, first_line, length
 
 GOOD = {"ActivityCompleted", "WorkflowCompleted"}
 BAD = {"ActivityFailed", "WorkflowFailed", "WorkflowTimedOut"}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import json_option, say_json, url_option
-from .opened import opened
+from .common.database import opened
+from .common.options import json_option, url_option
+from .common.output import say_json
 from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool)
 
 
 def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[Happening]) -> None:
+    from .common.instants import now
     from .happenings import happening_line
-    from .showing import now, say, screen
+    from .screen.text import say, screen
     from .timeline import bars_of, draw
 
     out = screen()
@@ -66,7 +68,8 @@ def _print_history(run: Run, steps: list[Step], events: list[Event], happenings:
 def _print_head(run: Run, end: Any, out: Console) -> None:
     from rich.text import Text
 
-    from .showing import first_line, length, safe, say, status_text, when
+    from .common.output import safe
+    from .screen.text import first_line, length, say, status_text, when
 
     head = Text(str(run.id), "bold")
     head.append(f"  {safe(run.type)}  ", "not bold")
@@ -84,7 +87,7 @@ def _print_audit(events: list[Event], as_json: bool) -> None:
         for event in events:
             say_json(event_json(event))
         return
-    from .showing import screen
+    from .screen.text import screen
 
     print_events(events, screen())
 
@@ -96,7 +99,8 @@ def event_json(event: Event) -> dict[str, Any]:
 
 def print_events(events: list[Event], out: Console) -> None:
     from .happenings import offset
-    from .showing import Column, compact, first_line, print_table, when
+    from .screen.table import Column, print_table
+    from .screen.text import compact, first_line, when
 
     columns = (
         Column("event"),

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from .common import fail, json_option, say_json
+from .common.options import json_option
+from .common.output import fail, say_json
 
 FILES = {
     "workflows.py": "workflows.py.tmpl",

@@ -19,8 +19,9 @@ from rich.text import Text
 from ..clock import monotonic
 from ..model.errors import RunNotFound
 from ..model.states import OPEN, TERMINAL
-from .common import say_json
-from .showing import now, safe, say, screen, status_text
+from .common.instants import now
+from .common.output import safe, say_json
+from .screen.text import say, screen, status_text
 
 if TYPE_CHECKING:
     from ..app import App

@@ -1,8 +1,4 @@
-"""The command's tree. Each subcommand lives in a module of its own, imported when called, so that `--help` is quick.
-
-Exit codes: 0 done; 1 the work could not be done, or the check found a problem (the message says why); 2 the
-command was called wrongly; 3 a worker stopped with code still running or entries unwritten.
-"""
+"""The tree of commands. The module of a command is imported when the command is called, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -14,8 +10,10 @@ from typing import Any
 import click
 
 from ..model.errors import InvalidURL, SimpleWorkflowError
-from .common import CALLED_WRONGLY, Group, fail, pointer
-from .streams import not_text, prepare, why_unwritable
+from .common.exit_codes import CALLED_WRONGLY
+from .common.group import Group, pointer
+from .common.output import fail
+from .common.streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Watch 24 orders survive two killed workers."),
@@ -40,11 +38,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> (module:command, the line that `--help` shows for it)."""
 GROUPS = ("runs", "schedule", "outbox", "migrate")
 OTHER_WORDS = {"status": ["explain", "runs show"], "start": ["trigger", "worker"], "run": ["trigger", "worker"]}
-"""What people type, and what they may have meant, where no spelling is near."""
+"""What people type -> commands that they may mean, where no command is spelled alike."""
 
 
 class Commands(Group):
-    """Users' mistakes end in one sentence, never in a traceback. Subcommands are imported when they are called."""
+    """The root. Mistakes of users end with one sentence, never with a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -58,7 +56,7 @@ class Commands(Group):
         return found
 
     def meant_by(self, ctx: click.Context, name: str) -> str:
-        """The group that has it, or a command that is spelled alike."""
+        """The group that has a command of that name, or a command that is spelled alike."""
         from difflib import get_close_matches
 
         groups = {group: self.get_command(ctx, group) for group in GROUPS}

@@ -14,10 +14,12 @@ import click
 
 from ..model.outbox import OutboxEvent, OutboxRule, OutboxStatus
 from ..model.states import EventType
-from .common import Group, json_option, safe, say_json, url_option
-from .opened import opened
+from .common.database import opened
+from .common.group import Group
+from .common.instants import Instant
+from .common.options import json_option, url_option
+from .common.output import safe, say_json
 from .outbox_dispatch import dispatch
-from .reading import Instant
 from .which import key_option, run_id_of
 from .workers import span_words
 
@@ -67,7 +69,7 @@ def _status_json(found: OutboxStatus) -> dict[str, Any]:
 
 
 def _status_lines(found: OutboxStatus) -> list[str]:
-    from .showing import length
+    from .screen.text import length
 
     def some(count: int) -> str:
         return f"{count:,}{' or more' if count >= found.most else ''}"
@@ -120,7 +122,8 @@ def event_json(event: OutboxEvent) -> dict[str, Any]:
 
 
 def _print_events(found: list[OutboxEvent]) -> None:
-    from .showing import Column, first_line, print_table, screen, when
+    from .screen.table import Column, print_table
+    from .screen.text import first_line, screen, when
 
     columns = (
         Column("run"),

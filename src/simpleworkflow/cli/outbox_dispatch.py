@@ -15,7 +15,9 @@ import click
 
 from ..logs import configure
 from ..model.outbox import LANES, Delivery
-from .common import SINK_VARIABLE, check_duration, fail, log_level_option, open_app, url_option
+from .common.database import open_app
+from .common.options import SINK_VARIABLE, check_duration, log_level_option, url_option
+from .common.output import fail
 
 if TYPE_CHECKING:
     from ..app import App

@@ -14,7 +14,7 @@ from ..model.payload import decode
 from ..model.records import Step
 from ..model.states import StepKind, StepStatus
 from ..model.step_places import unmarked
-from .showing import safe
+from .common.output import safe
 
 NOWHERE: Mapping[str, str] = {}
 

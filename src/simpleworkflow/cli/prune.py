@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.keeping import ENDS, Kept, Pruned
-from .common import check_duration, check_prefixes, counted, fail, json_option, say_json, url_option
-from .opened import opened, stopped_by_sigterm
+from .common.database import opened
+from .common.interrupts import stopped_by_sigterm
+from .common.options import check_duration, check_prefixes, json_option, url_option
+from .common.output import counted, fail, say_json
 
 if TYPE_CHECKING:
     from ..app import App

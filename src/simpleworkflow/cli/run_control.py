@@ -18,9 +18,11 @@ import click
 
 from ..model.errors import RunNotFound, SimpleWorkflowError, StoreUnavailable
 from ..model.records import Run
-from .common import NOT_DONE, fail, json_option, safe, say_json, url_option
-from .opened import opened
-from .reading import STDIN, check_signal, read_lines, read_payload
+from .common.database import opened
+from .common.exit_codes import NOT_DONE
+from .common.options import check_signal, json_option, url_option
+from .common.output import fail, safe, say_json
+from .common.payloads import STDIN, read_lines, read_payload
 from .which import key_option, run_id_of
 
 if TYPE_CHECKING:

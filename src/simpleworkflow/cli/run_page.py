@@ -18,10 +18,12 @@ from rich.text import Text
 from ..model.payload import decode
 from ..model.records import Run, Signal, Step
 from ..model.states import Status, StepKind
+from .common.output import safe
 from .error_page import as_lines
 from .pieces import place_of, started, step_json
 from .run_rows import print_runs, run_json, took
-from .showing import Column, compact, first_line, length, print_table, safe, say, status_text, when
+from .screen.table import Column, print_table
+from .screen.text import compact, first_line, length, say, status_text, when
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,9 @@ from rich.text import Text
 from ..model.names import child_of
 from ..model.records import Run, Step
 from ..model.states import Status, StepKind
-from .showing import Column, first_line, length, print_table, safe, status_text, when
+from .common.output import safe
+from .screen.table import Column, print_table
+from .screen.text import first_line, length, status_text, when
 
 if TYPE_CHECKING:
     from rich.console import Console

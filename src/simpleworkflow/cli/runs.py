@@ -13,9 +13,11 @@ from uuid import UUID
 import click
 
 from ..model.states import Status
-from .common import Group, json_option, say_json, url_option
-from .opened import opened
-from .reading import Instant, check_name, check_one_key, check_prefix
+from .common.database import opened
+from .common.group import Group
+from .common.instants import Instant
+from .common.options import check_name, check_one_key, check_prefix, json_option, url_option
+from .common.output import say_json
 from .run_control import cancel, delete, hold, resume, retry, signal
 from .watching import watch
 from .which import key_option, run_id_of
@@ -75,8 +77,9 @@ def list_runs(url: str | None, limit: int, ids: bool, as_json: bool, before: str
 
 
 def _print_list(app: App, found: Iterator[Run], limit: int) -> UUID | None:
+    from .common.instants import now
     from .run_rows import print_runs
-    from .showing import now, screen
+    from .screen.text import screen
 
     shown = list(islice(found, limit or None))
     if not shown:
@@ -115,8 +118,9 @@ def _print_json(found: Iterator[Run], limit: int) -> UUID | None:
 @json_option
 def show(run: str, url: str | None, full: bool, as_key: bool, as_json: bool) -> None:
     """Show everything about one run."""
+    from .common.instants import now
     from .run_page import look_at, page_json, print_page
-    from .showing import now, screen
+    from .screen.text import screen
 
     with opened(url) as app:
         page = look_at(app, run_id_of(app, run, as_key), full=full)

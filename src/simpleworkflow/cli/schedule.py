@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.errors import InvalidInput, InvalidName, InvalidSchedule
-from .common import Group, check_duration, fail, json_option, safe, say_json, url_option
-from .opened import opened
-from .reading import ExactInstant, Instant, now, read_payload
+from .common.database import opened
+from .common.group import Group
+from .common.instants import ExactInstant, Instant, now
+from .common.options import check_duration, json_option, url_option
+from .common.output import fail, safe, say_json
+from .common.payloads import read_payload
 from .schedule_rows import print_schedules, schedule_json, shown, state_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.errors import SimpleWorkflowError
 from ..model.states import Status
-from .common import safe
-from .reading import now
+from .common.instants import now
+from .common.output import safe
 
 if TYPE_CHECKING:
     from ..model.schedule import Schedule
@@ -59,7 +59,7 @@ def there(instant: datetime | None, one: Schedule) -> str:
     """As a clock in the schedule's zone shows it, with the offset from UTC; in UTC where it has no zone."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-    from .showing import when
+    from .screen.text import when
 
     if instant is None or one.cron is None or one.tz == "UTC":
         return when(instant)
@@ -80,7 +80,8 @@ def state_of(one: Schedule, moment: datetime) -> str:
 
 
 def print_schedules(found: list[Schedule]) -> None:
-    from .showing import Column, print_table, say, screen
+    from .screen.table import Column, print_table
+    from .screen.text import say, screen
 
     columns = (
         Column("name", is_flexible=True),

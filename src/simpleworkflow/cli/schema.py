@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from .common import NOT_DONE, Group, fail, json_option, place_of, say_json, url_option
-from .opened import opened
+from .common.database import opened, place_of
+from .common.exit_codes import NOT_DONE
+from .common.group import Group
+from .common.options import json_option, url_option
+from .common.output import fail, say_json
 
 if TYPE_CHECKING:
     from ..app import App

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .common import CALLED_WRONGLY, fail
+from .common.exit_codes import CALLED_WRONGLY
+from .common.output import fail
 
 DIALECTS = ("postgres", "sqlite")
 TEMPLATE = """-- {title}: say in a sentence what it is for.

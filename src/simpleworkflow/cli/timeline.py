@@ -20,7 +20,7 @@ from ..model.records import Event, Run, Step
 from ..model.states import EventType, StepKind, StepStatus
 from .happenings import error_words, offset
 from .pieces import place_of, started
-from .showing import first_line, length
+from .screen.text import first_line, length
 
 WAITS = {StepKind.SLEEP, StepKind.SIGNAL, StepKind.RESULT}
 DRAWN = {StepKind.STEP, *WAITS}

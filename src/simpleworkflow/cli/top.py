@@ -19,9 +19,11 @@ from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 from ..model.records import Count, Pulse
 from ..model.states import TERMINAL, EventType
-from .common import json_option, place_of, say_json, url_option
-from .opened import opened, run_in_a_loop, stopped_by_sigterm
-from .reading import Interval
+from .common.database import opened, place_of
+from .common.instants import Interval
+from .common.interrupts import run_in_a_loop, stopped_by_sigterm
+from .common.options import json_option, url_option
+from .common.output import say_json
 
 if TYPE_CHECKING:
     from ..app import App
@@ -65,7 +67,7 @@ class Snapshot:
 @json_option
 def top(url: str | None, interval: float, once: bool, limit: int, as_json: bool) -> None:
     """Show counts by type and status, rates, lateness and workers, live."""
-    from .showing import screen
+    from .screen.text import screen
     from .top_screen import print_snapshot, snapshot_json, watch_live, watch_plainly
 
     out = screen()

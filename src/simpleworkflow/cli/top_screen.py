@@ -16,7 +16,10 @@ from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 from ..model.records import Count
 from ..model.states import OPEN, Status
-from .showing import STYLES, Column, length, now, safe, say, table_lines, when
+from .common.instants import now
+from .common.output import safe
+from .screen.table import Column, table_lines
+from .screen.text import STYLES, length, say, when
 
 if TYPE_CHECKING:
     from .top import Counts, Looker, Snapshot

@@ -17,9 +17,12 @@ from ..model.duration import seconds
 from ..model.errors import InvalidDuration, ResultTimeout, StoreError
 from ..model.retry import MAX_ATTEMPTS
 from ..model.states import Status
-from .common import NOT_DONE, check_duration, check_seconds, fail, json_option, say_json, url_option
-from .opened import opened
-from .reading import ExactInstant, check_name, check_one_key, now, read_payload
+from .common.database import opened
+from .common.exit_codes import NOT_DONE
+from .common.instants import ExactInstant, now
+from .common.options import check_duration, check_name, check_one_key, check_seconds, json_option, url_option
+from .common.output import fail, say_json
+from .common.payloads import read_payload
 
 if TYPE_CHECKING:
     from ..app import App

@@ -16,9 +16,12 @@ from uuid import UUID
 import click
 
 from ..model.states import Status
-from .common import NOT_DONE, fail, json_option, say_json, url_option
-from .opened import opened, run_in_a_loop, stopped_by_sigterm
-from .reading import Interval
+from .common.database import opened
+from .common.exit_codes import NOT_DONE
+from .common.instants import Interval
+from .common.interrupts import run_in_a_loop, stopped_by_sigterm
+from .common.options import json_option, url_option
+from .common.output import fail, say_json
 from .which import key_option, run_id_of
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def watch(run: str, url: str | None, interval: float, as_key: bool, as_json: boo
 
 
 async def _watch(app: App, run_id: UUID, interval: float, as_json: bool) -> Run:
-    from .showing import screen
+    from .screen.text import screen
 
     out = screen()
     sink: _Sink = _JsonSink() if as_json else _LiveSink(out) if out.is_terminal else _Sink(out)
@@ -75,12 +78,13 @@ class _Sink:
 
     def happening(self, run: Run, happening: Happening) -> None:
         from .happenings import happening_line
-        from .showing import say
+        from .screen.text import say
 
         say(self._out, happening_line(happening, run.created_at))
 
     def state(self, run: Run, sentence: str) -> None:
-        from .showing import safe, say, when
+        from .common.output import safe
+        from .screen.text import say, when
 
         now = (run.status, run.is_held, run.run_at if run.status is not Status.LEASED else None, run.attempt)
         if now != self._last:
@@ -105,7 +109,8 @@ class _LiveSink(_Sink):
     def state(self, run: Run, sentence: str) -> None:
         from rich.text import Text
 
-        from .showing import STYLES, safe, say
+        from .common.output import safe
+        from .screen.text import STYLES, say
 
         if run.is_finished:
             self._live.update(Text(""))

@@ -20,7 +20,8 @@ from uuid import UUID
 import click
 
 from ..model.errors import InvalidName, RunNotFound
-from .common import CALLED_WRONGLY, fail
+from .common.exit_codes import CALLED_WRONGLY
+from .common.output import fail
 
 if TYPE_CHECKING:
     from ..app import App

@@ -21,16 +21,9 @@ from ..config import LOG_ERRORS, LOG_ERRORS_VARIABLE
 from ..logs import Format, loading_for
 from ..model.errors import StoreUnavailable
 from ..runtime import tracing
-from .common import (
-    SINK_VARIABLE,
-    UNCLEAN,
-    check_prefixes,
-    check_seconds,
-    check_url,
-    import_option,
-    log_level_option,
-)
-from .loading import load_app
+from .common.exit_codes import UNCLEAN
+from .common.load_app import load_app
+from .common.options import SINK_VARIABLE, check_prefixes, check_seconds, check_url, import_option, log_level_option
 
 log = logging.getLogger("simpleworkflow.cli")
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model.names import EVERYTHING, Span
-from .common import json_option, say_json, url_option
-from .opened import opened
+from .common.database import opened
+from .common.options import json_option, url_option
+from .common.output import say_json
 
 if TYPE_CHECKING:
     from ..model.records import WorkerState
@@ -84,14 +85,17 @@ def span_words(span: Span) -> str:
 
 
 def _print_workers(shown: list[WorkerState]) -> None:
-    from .showing import now, screen
+    from .common.instants import now
+    from .screen.text import screen
 
     out = screen()
     _table(shown, out, now())
 
 
 def _table(shown: list[WorkerState], out: Any, now: datetime) -> None:
-    from .showing import Column, length, print_table, safe, when
+    from .common.output import safe
+    from .screen.table import Column, print_table
+    from .screen.text import length, when
 
     columns = (
         Column("worker", is_flexible=True),

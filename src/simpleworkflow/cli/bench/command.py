@@ -12,8 +12,9 @@ import click
 
 from ...config import default_url
 from ...model.errors import SimpleWorkflowError
-from ..common import fail, json_option, safe, url_option
-from ..opened import run_in_a_loop, stopped_by_sigterm
+from ..common.interrupts import run_in_a_loop, stopped_by_sigterm
+from ..common.options import json_option, url_option
+from ..common.output import fail, safe
 
 if TYPE_CHECKING:
     from ...benchmark.log_warnings import LogWarnings

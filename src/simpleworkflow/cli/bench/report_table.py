@@ -7,7 +7,7 @@ from rich.table import Table
 
 from ...benchmark.figures import Amount, Figure, Latency, Rate
 from ...benchmark.report import Report
-from ..common import safe
+from ..common.output import safe
 
 
 def print_report(report: Report) -> None:

@@ -1,83 +1,26 @@
-"""How the commands put things on the screen: safe text, instants, lengths of time, tables.
+"""Tables as lines of text.
 
-Payloads, errors and names come from strangers. What a terminal would obey is shown as an escape (`\\x1b`) instead, and
-text is never read as markup. A table fits the width of a terminal by shortening the columns that may be shortened, then
-by leaving out those that may be missed; in a pipe everything is there, so that `grep` and `cut` see it.
+On a terminal, a table fits the width: first the columns that may be shortened are, then those that may be missed are
+left out. In a pipe everything is printed, so that `grep` and `cut` see it.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..model.duration import human
-from ..model.states import Status
-from .common import console
-from .common import safe as safe  # stands there because `fail` needs it, and `--help` must not pay for rich
-from .reading import now as now
+from .text import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-STYLES: dict[Status, str] = {
-    Status.LEASED: "cyan",
-    Status.PAUSED: "magenta",
-    Status.SUCCEEDED: "green",
-    Status.FAILED: "red",
-    Status.TIMED_OUT: "red",
-    Status.CANCELLED: "yellow",
-}
 GAP = "  "
 READABLE = 12
 NARROWEST = 10
 """A column is not shortened below this; a terminal that is narrower still wraps the line."""
-
-
-def screen() -> Console:
-    """Where tables go. What the terminal's encoding lacks is escaped: a strange letter must not end a command."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-    return console()
-
-
-def first_line(text: str, most: int = 200) -> str:
-    """The first line of a message, safe and not too long."""
-    line = safe(text.strip().partition("\n")[0])
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def compact(value: Any) -> str:
-    """A JSON value on one line."""
-    return safe(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
-
-
-def when(instant: datetime | None) -> str:
-    """An instant as people write it, in UTC, to the second."""
-    return "" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def length(seconds: float) -> str:
-    """A length of time in as many digits as anybody reads: 4ms, 1.25s, 3m 20s."""
-    if seconds < 0.001:
-        return "0s" if seconds <= 0 else "<1ms"
-    return human(round(seconds, 3) if seconds < 1 else round(seconds, 2) if seconds < 60 else round(seconds))
-
-
-def status_text(status: Status, *, is_held: bool = False, is_deleted: bool = False) -> Text:
-    """A hold says nothing any more once the run has finished."""
-    text = Text(status, STYLES.get(status, ""))
-    if is_held and not status.is_terminal:
-        text.append(" held", "bold yellow")
-    if is_deleted:
-        text.append(" deleted", "dim")
-    return text
 
 
 class Column(NamedTuple):
@@ -97,13 +40,6 @@ def print_table(
 ) -> None:
     for line in table_lines(columns, rows, out.width - len(indent) if out.is_terminal else None):
         say(out, Text(indent) + line)
-
-
-def say(out: Console, line: Text | str) -> None:
-    """One line as it is: not wrapped, not cropped, not read as markup."""
-    text = line if isinstance(line, Text) else Text(line)
-    text.rstrip()
-    out.print(text, soft_wrap=True)
 
 
 def table_lines(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], width: int | None) -> list[Text]:

@@ -1,8 +1,8 @@
-"""Where a command prints when there is nowhere to print, and arguments that are not text.
+"""Standard output that is closed or cannot be written, and arguments that are not text.
 
-A program can be started without standard output (`>&-`): Python then has none at all, the next file that is opened gets
-its number, and whatever is printed could end up in a database. And an output may take nothing (a full disk, /dev/full).
-Both end in one sentence and exit code 1, and whoever prints what must not be lost (an id) says it on standard error.
+A program can be started without standard output (`>&-`). The next file that it opens then gets that number, and
+what is printed could end up in a database. An output can also refuse writes (a full disk, /dev/full). Both end with one
+sentence and exit code 1.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from contextlib import suppress
 from typing import IO
 
 REFUSALS = {errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT, errno.EFBIG}
-"""How an output says that it takes nothing. A reader that has left (EPIPE) is not among them: that is no mistake."""
-WIDEST = 5
-"""Digits of a width."""
+"""Errors of an output that cannot be written. A reader that left early (EPIPE) is no mistake, so it is not here."""
+MOST_DIGITS = 5
+"""Of a width."""
 
 
 def prepare() -> None:
-    """Give standard output and error a place: the first refuses every write, the second forgets. Forget a width that
-    is none, at which others would stumble."""
+    """Replace a closed standard output by one that refuses every write, and a closed standard error by one that drops
+    it. Remove a COLUMNS that is no width: rich cannot read it."""
     width = os.environ.get("COLUMNS", "1")
-    if not (width.isascii() and width.isdigit() and len(width) <= WIDEST and int(width)):
+    if not (width.isascii() and width.isdigit() and len(width) <= MOST_DIGITS and int(width)):
         del os.environ["COLUMNS"]
     if sys.stdout is None:
         sys.stdout = _opened(1, os.O_RDONLY)
@@ -33,7 +33,7 @@ def prepare() -> None:
 
 
 def _opened(number: int, how: int) -> IO[str]:
-    """Nothing, under that very number, so that no other file gets it."""
+    """/dev/null under that number, so that no other file gets it."""
     end = os.open(os.devnull, how)
     if end != number:
         os.dup2(end, number)
@@ -42,9 +42,9 @@ def _opened(number: int, how: int) -> IO[str]:
 
 
 def why_unwritable(error: OSError) -> str | None:
-    """Why standard output takes nothing, if this error says so. What was not written is forgotten: nobody can have it.
+    """Why standard output cannot be written, if the error comes from it; what was not written is dropped.
 
-    An error of a file names the file, one of a connection has other numbers.
+    An error of a file has a file name, one of a connection has other numbers.
     """
     if error.filename is not None or error.errno not in REFUSALS:
         return None
@@ -56,7 +56,7 @@ def why_unwritable(error: OSError) -> str | None:
 
 
 def not_text(arguments: Sequence[str]) -> str | None:
-    """The first argument that holds bytes which are not UTF-8, as it can be shown."""
+    """The first argument that is not UTF-8, in a form that can be printed."""
     for argument in arguments:
         try:
             argument.encode()

@@ -1,7 +1,7 @@
-"""The App behind MODULE:APP. The module is somebody's own code, and may be broken in any way.
+"""Imports the App that MODULE:APP names. The module is user code and may fail in any way.
 
-Whoever wrote it needs the lines of the traceback that are his own, and a sentence; not the frames of the importing
-itself. A module that calls sys.exit() while it is imported would end a command without a word, so that is told too.
+An error is shown with the frames of the user's code, without those of the import itself, and with one sentence. A
+module that calls sys.exit() while it is imported is reported as well: it would end the command without a message.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from types import ModuleType
 
 import click
 
-from ..app import App
-from ..model.errors import SimpleWorkflowError
-from ..store.url import mask_text
-from .common import CALLED_WRONGLY, NOT_DONE, fail
+from ...app import App
+from ...model.errors import SimpleWorkflowError
+from ...store.url import mask_text
+from .exit_codes import CALLED_WRONGLY, NOT_DONE
+from .output import fail
 
 log = logging.getLogger("simpleworkflow.cli")
 
 BLAMED = "__simpleworkflow_module__"
-"""On an error: which of the other modules raised it while it was imported."""
+"""On an error: which module of --import raised it."""
 
 
-class Left(Exception):
-    """The module ended the program while it was imported; the cause is its SystemExit."""
+class ModuleExited(Exception):
+    """The module called sys.exit() while it was imported; the cause is its SystemExit."""
 
 
 def load_app(target: str, imports: Sequence[str] = (), *, as_json: bool = False) -> App:
-    """The App, and the modules that belong to it. One that cannot be imported is shown as its author would see it, or
-    as a line of the log where programs read that, and ends the command."""
+    """Import the App and the modules of --import; an error of theirs is printed, or logged, and ends the command."""
     try:
         return import_app(target, imports)
     except SimpleWorkflowError:
-        raise  # a sentence already
+        raise  # it is one sentence already
     except Exception as error:
         why = mask_text(why_not_loaded(target, error))
         if as_json:
@@ -49,7 +49,7 @@ def load_app(target: str, imports: Sequence[str] = (), *, as_json: bool = False)
 
 
 def import_app(target: str, imports: Sequence[str] = ()) -> App:
-    """The App behind module:name; `module` alone means module:app. What a module raises comes through."""
+    """The App at module:name; `module` alone means module:app. What a module raises is not caught."""
     module_name, _, name = target.partition(":")
     sys.path.insert(0, os.getcwd())
     module = _import(module_name, target)
@@ -81,12 +81,14 @@ def _import(name: str, target: str) -> ModuleType:
             fail(f"there is no module {name!r} {where}{hint}", CALLED_WRONGLY)
         raise
     except SystemExit as end:
-        raise Left("" if end.code is None else str(end.code)) from end
+        raise ModuleExited("" if end.code is None else str(end.code)) from end
 
 
 def _meant(target: str) -> str | None:
-    """What was meant by the name of a file (wf.py:app, jobs/wf.py) or by dots alone (wf.app), if there is such a module
-    here. Nothing is imported to find out."""
+    """MODULE:APP for the name of a file (wf.py:app, jobs/wf.py) or a dotted name (wf.app), if that module exists here.
+
+    Nothing is imported to find out.
+    """
     file, _, name = target.partition(":")
     if file.endswith(".py"):
         module, name = file.removesuffix(".py").replace("\\", "/").removeprefix("./").replace("/", "."), name or "app"
@@ -100,7 +102,7 @@ def _meant(target: str) -> str | None:
 
 def why_not_loaded(target: str, error: BaseException) -> str:
     module = error.__dict__.get(BLAMED) or target.partition(":")[0]
-    if isinstance(error, Left):
+    if isinstance(error, ModuleExited):
         code = f": {error}" if str(error) else ""
         advice = 'keep what starts a program behind `if __name__ == "__main__":`'
         return f"{module} ends the program while it is loaded{code}; {advice}"
@@ -108,10 +110,11 @@ def why_not_loaded(target: str, error: BaseException) -> str:
 
 
 def own_lines(error: BaseException) -> str:
-    """The traceback without the frames of the loading."""
-    told = traceback.TracebackException.from_exception(error.__cause__ or error if isinstance(error, Left) else error)
-    here = str(Path(__file__).parent)
-    told.stack[:] = [f for f in told.stack if not f.filename.startswith((here, "<frozen importlib"))]
+    """The traceback without the frames of the command and of importlib."""
+    shown = error.__cause__ or error if isinstance(error, ModuleExited) else error
+    told = traceback.TracebackException.from_exception(shown)
+    command_line = str(Path(__file__).parents[1])
+    told.stack[:] = [f for f in told.stack if not f.filename.startswith((command_line, "<frozen importlib"))]
     for frame in list(told.stack):
         if frame.filename.endswith(f"importlib{os.sep}__init__.py"):
             told.stack.remove(frame)

@@ -1,36 +1,21 @@
-"""The App of a command, opened for it and closed after it, however it ends.
-
-Closing matters on SQLite: the last connection tidies the write-ahead log.
-"""
+"""SIGTERM and Ctrl-C: both end a command by KeyboardInterrupt, so that everything it opened is closed."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from .common import open_app
-
-if TYPE_CHECKING:
-    from ..app import App
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 @contextmanager
-def opened(url: str | None) -> Iterator[App]:
-    app = open_app(url)
-    try:
-        yield app
-    finally:
-        app.sync.close()
-
-
-@contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """A polite stop ends like Ctrl-C: a live screen gives the terminal back as it was, and what was made is removed.
-    Whatever runs an event loop inside this must do so by `run_in_a_loop`."""
+    """SIGTERM ends like Ctrl-C: a live screen restores the terminal, and what the command made is removed.
+
+    An event loop inside this must run by `run_in_a_loop`.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -43,10 +28,12 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 
 def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """asyncio.run for commands that a signal interrupts. To raise in the middle of a loop would break into a driver's C
-    code, and did break it: the task is cancelled instead, as asyncio does at Ctrl-C where that is not ignored. And half
-    an event loop could not be closed, and would complain."""
-    import asyncio  # here: most commands need none, and start without it
+    """asyncio.run for commands that a signal interrupts.
+
+    The first signal cancels the task. To raise in the middle of a loop would interrupt C code of a driver, which has
+    broken it, and leave a loop that cannot be closed.
+    """
+    import asyncio  # here: most commands do not need it
 
     running: list[asyncio.Task[Any]] = []
     asked = 0
@@ -55,7 +42,7 @@ def run_in_a_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         nonlocal asked
         asked += 1
         if asked > 1:
-            raise KeyboardInterrupt  # it does not listen: blocked by a pipe that nobody reads, say
+            raise KeyboardInterrupt  # the task does not react: blocked by a pipe that nobody reads, for example
         if running and not running[0].done():
             running[0].get_loop().call_soon_threadsafe(running[0].cancel)
 
