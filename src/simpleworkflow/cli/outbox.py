@@ -20,7 +20,7 @@ from .common.instants import Instant
 from .common.options import json_option, url_option
 from .common.output import safe, say_json
 from .outbox_dispatch import dispatch
-from .which import key_option, run_id_of
+from .runs.lookup import key_option, run_id_of
 from .workers import span_words
 
 MOST_DEAD = 100

@@ -1,13 +1,12 @@
-"""Which run a person means: a whole id, enough of its beginning to mean one run, or the key it was triggered with.
+"""Finds the run that an argument means: a whole id, the beginning of one (8 digits or more), or an idempotency key.
 
-Ids are long, and people copy what fits on their screen. The beginning of an id is a range on the primary key, so
-finding its runs costs nothing. Ids begin with the time of their creation: runs that were created within about a minute
-share their first eight digits, so a short beginning is often ambiguous, and then the candidates are listed. What is no
-id and no beginning of one is looked up as an idempotency key. Where one word is the beginning of an id and the key of
-another run, nothing is guessed. A whole id always means its own run: a key may well be the id of another run, such as
-that of the run that started it.
-What is neither is a mistake of the caller (exit code 2); an id that no run has, and a key that was asked for with
---key, are told as not found (exit code 1).
+A whole id always means its own run, also when it is the key of another one. The beginning of an id is a range on the
+primary key, so it is found fast. Runs that were created within about a minute share their first eight digits; an
+ambiguous beginning lists the candidates. A word that is the beginning of one run's id and the key of another is
+refused. Everything else is looked up as a key.
+
+A word that is neither is a mistake of the caller (exit code 2). An id or a `--key` that no run has is not found (exit
+code 1).
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from uuid import UUID
 
 import click
 
-from ..model.errors import InvalidName, RunNotFound
-from .common.exit_codes import CALLED_WRONGLY
-from .common.output import fail
+from ...model.errors import InvalidName, RunNotFound
+from ..common.exit_codes import CALLED_WRONGLY
+from ..common.output import fail
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..model.explanation import Found
+    from ...app import App
+    from ...model.explanation import Found
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FEWEST_DIGITS = 8
-WHOLE = 32
+ALL_DIGITS = 32
 MOST_LISTED = 10
 
 key_option: Callable[[F], F] = click.option(
@@ -46,9 +45,9 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
     if as_key:
         return app.sync.get(key=text).id
     digits = text.strip().replace("-", "")
-    is_id = FEWEST_DIGITS <= len(digits) <= WHOLE and set(digits) <= set(hexdigits)
+    is_id = FEWEST_DIGITS <= len(digits) <= ALL_DIGITS and set(digits) <= set(hexdigits)
     found = app.sync.activity.find(digits, limit=MOST_LISTED + 1) if is_id else []
-    if found and len(digits) == WHOLE:
+    if found and len(digits) == ALL_DIGITS:
         return found[0].id
     named = _with_key(app, text)
     if named is not None and all(run.id == named for run in found):
@@ -57,12 +56,12 @@ def run_id_of(app: App, text: str, as_key: bool = False) -> UUID:
         shown = ascii(text if len(text) <= 60 else text[:60] + "…")
         wanted = f"give the whole id or at least its first {FEWEST_DIGITS} digits (0-9, a-f)"
         fail(f"{shown} is not the id of a run; {wanted}. No run has it as its key either", CALLED_WRONGLY)
-    return _begun(digits, found, named, text)
+    return _with_id_prefix(digits, found, named, text)
 
 
-def _begun(digits: str, found: list[Found], named: UUID | None, text: str) -> UUID:
-    if len(digits) == WHOLE:
-        return UUID(digits)  # whether there is such a run is found out by the look-up
+def _with_id_prefix(digits: str, found: list[Found], named: UUID | None, text: str) -> UUID:
+    if len(digits) == ALL_DIGITS:
+        return UUID(digits)  # the caller finds out whether there is such a run
     shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
     more = "\n  and more" if len(found) > MOST_LISTED else ""
     if named is not None:

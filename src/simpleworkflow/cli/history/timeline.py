@@ -1,8 +1,8 @@
-"""A run's timeline as text: a bar per step and wait, showing when and how long, on one scale from trigger to end.
+"""The timeline of a run as text: a bar per step and wait, on one scale from the trigger to the end.
 
-`█` is code at work, `░` is waiting that costs nothing (a sleep, a signal, a child), and the first row shows when a
-worker held the run. Something that takes no time on this scale still gets one cell: a bar that cannot be seen would
-say that nothing happened. Where the terminal has no such letters, `#` and `.` serve.
+`█` is running code, `░` is a wait that takes no slot (a sleep, a signal, a child). The first row shows when a worker
+held the run. Each bar has at least one cell, so that short steps can be seen. `#` and `.` replace the bars where the
+terminal cannot print them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..model.payload import decode
-from ..model.records import Event, Run, Step
-from ..model.states import EventType, StepKind, StepStatus
-from .happenings import error_words, offset
-from .pieces import place_of, started
-from .screen.text import first_line, length
+from ...model.payload import decode
+from ...model.records import Event, Run, Step
+from ...model.states import EventType, StepKind, StepStatus
+from ..runs.steps import place_of, started
+from ..screen.text import first_line, length
+from .lines import error_words, offset
 
 WAITS = {StepKind.SLEEP, StepKind.SIGNAL, StepKind.RESULT}
 DRAWN = {StepKind.STEP, *WAITS}
@@ -33,7 +33,7 @@ LEAVES = {
     EventType.CANCELLED,
     EventType.TIMED_OUT,
 }
-"""What ends a worker's hold on a run."""
+"""Events that end the lease of a worker."""
 NARROWEST = 20
 WIDEST = 60
 LONGEST_NAME = 36
@@ -61,10 +61,10 @@ class Bar:
 def bars_of(run: Run, steps: Sequence[Step], events: Sequence[Event], now: datetime) -> list[Bar]:
     """One bar for the executions, then one per step and wait, in the order in which they began."""
     end = run.finished_at or now
-    pieces = [step for step in steps if step.kind in DRAWN and step.started_at is not None]
-    pieces.sort(key=lambda step: step.started_at or run.created_at)
+    shown = [step for step in steps if step.kind in DRAWN and step.started_at is not None]
+    shown.sort(key=lambda step: step.started_at or run.created_at)
     starts = started(steps)
-    return [*_executions(run, events, end), *(_bar(step, place_of(step, starts), end) for step in pieces)]
+    return [*_executions(run, events, end), *(_bar(step, place_of(step, starts), end) for step in shown)]
 
 
 def _executions(run: Run, events: Sequence[Event], end: datetime) -> list[Bar]:
@@ -111,7 +111,7 @@ def _remark(step: Step, failed: bool, is_open: bool) -> str:
 
 
 def draw(bars: Sequence[Bar], start: datetime, end: datetime, width: int, *, ascii_only: bool) -> list[Text]:
-    """The chart, a line per bar under a scale; `width` is the whole terminal's, remarks may go beyond it."""
+    """A scale and a line per bar. `width` is that of the terminal; remarks may be longer."""
     end = max([end, *(stretch.end for bar in bars for stretch in bar.stretches)])
     names = [_fitted(bar.name) for bar in bars]
     offsets = [offset(bar.stretches[0].start, start) for bar in bars]
@@ -141,7 +141,7 @@ def _scale(indent: str, cells: int, seconds: float) -> Text:
 
 
 def _cells(bar: Bar, start: datetime, end: datetime, cells: int, ascii_only: bool) -> str:
-    """Filled where the bar has a stretch; one cell at least for each."""
+    """Filled where the bar has a stretch; at least one cell for each."""
     whole = max((end - start).total_seconds(), 1e-6)
     row = [" "] * cells
     mark = ("." if ascii_only else "░") if bar.is_wait else ("#" if ascii_only else "█")

@@ -1,7 +1,7 @@
 """`simpleworkflow trigger TYPE [PAYLOAD]`: start a run from a shell.
 
-The id goes to standard output and nothing else, so that `id=$(simpleworkflow trigger …)` works. With --wait it is the
-result that goes there; the id is told on standard error, because whoever gives up waiting needs it.
+Only the id goes to standard output, so that `id=$(simpleworkflow trigger …)` works. With --wait the result goes there,
+and the id to standard error: it is needed when the wait is given up.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from uuid import UUID
 
 import click
 
-from ..model.duration import seconds
-from ..model.errors import InvalidDuration, ResultTimeout, StoreError
-from ..model.retry import MAX_ATTEMPTS
-from ..model.states import Status
-from .common.database import opened
-from .common.exit_codes import NOT_DONE
-from .common.instants import ExactInstant, now
-from .common.options import check_duration, check_name, check_one_key, check_seconds, json_option, url_option
-from .common.output import fail, say_json
-from .common.payloads import read_payload
+from ...model.duration import seconds
+from ...model.errors import InvalidDuration, ResultTimeout, StoreError
+from ...model.retry import MAX_ATTEMPTS
+from ...model.states import Status
+from ..common.database import opened
+from ..common.exit_codes import NOT_DONE
+from ..common.instants import ExactInstant, now
+from ..common.options import check_duration, check_name, check_one_key, check_seconds, json_option, url_option
+from ..common.output import fail, say_json
+from ..common.payloads import read_payload
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..model.records import Run
+    from ...app import App
+    from ...model.records import Run
 
 
 def check_start_by(ctx: click.Context, param: click.Parameter, value: str | None) -> str | datetime | None:
@@ -71,24 +71,24 @@ def trigger(type: str, payload: str | None, url: str | None, wait: bool, as_json
     """
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("give --delay or --at, not both")
-    patience = options.pop("wait_timeout")
+    wait_limit = options.pop("wait_timeout")
     given = _trigger_options(**options)
     value = read_payload(payload)
     with opened(url) as app:
         handle = app.sync.trigger(type, value, **given)
         _warn_of_typo(app, type)
-        if not (wait or patience is not None):
+        if not (wait or wait_limit is not None):
             try:
                 _tell_id(handle.id, handle.is_new, as_json)
-            except OSError:  # nobody takes our output, but the run is there
+            except OSError:  # standard output cannot be written, but the run exists
                 click.echo(f"created run {handle.id}", err=True)
                 raise
             return
         try:
             click.echo(f"run {handle.id}", err=True)
-            run = app.sync.handle(handle.id).wait(timeout=patience)
+            run = app.sync.handle(handle.id).wait(timeout=wait_limit)
         except ResultTimeout as error:
-            fail(f"not finished after {patience}; {error}")
+            fail(f"not finished after {wait_limit}; {error}")
         except KeyboardInterrupt:
             fail(f"stopped waiting; the run goes on: {handle.id}")
     _tell_end(run, as_json)
@@ -118,7 +118,7 @@ def _trigger_options(
 
 
 def _start_within(start_by: str | datetime | None, delay: str | None, at: datetime | None) -> str | timedelta | None:
-    """An instant as a time after the run is due: that is how the store counts."""
+    """An instant as a length of time after the run is due, as the store wants it."""
     if not isinstance(start_by, datetime):
         return start_by
     due = at or now() + timedelta(seconds=seconds(delay) if delay else 0)
@@ -128,9 +128,9 @@ def _start_within(start_by: str | datetime | None, delay: str | None, at: dateti
 
 
 def _warn_of_typo(app: App, type: str) -> None:
-    """It is no refusal: its workers may come later."""
-    from ..client.asking import similar_name
-    from ..store.operations.workers import known_names
+    """Only a warning: workers of that type may come later."""
+    from ...client.asking import similar_name
+    from ...store.operations.workers import known_names
 
     async def asked() -> list[str]:
         return await app._client.run(known_names())
@@ -138,7 +138,7 @@ def _warn_of_typo(app: App, type: str) -> None:
     try:
         known = app._client.engine.block(asked())
     except StoreError:
-        return  # the run is there, whatever becomes of this question
+        return  # the run exists; the warning is left out
     if type not in known and (meant := similar_name(type, known)) is not None:
         click.echo(f"warning: nobody has ever served {type}; did you mean {meant!r}?", err=True)
 

@@ -1,8 +1,7 @@
-"""`simpleworkflow history RUN`: everything that happened to a run, drawn and told.
+"""`simpleworkflow history RUN`: everything that happened to a run.
 
-First the timeline: a bar per step and wait (timeline.py). Then a line per happening in sched's words, with offsets from
-the trigger (happenings.py). `--audit` prints the lines of workflow_event instead: who leased it and when, which the
-history leaves out. `--json` gives the raw lines of either.
+First the timeline, a bar per step and wait (`timeline.py`). Then a line per entry of the history, with offsets from the
+trigger (`lines.py`). `--audit` prints the table workflow_event instead, which also says who leased the run and when.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common.database import opened
-from .common.options import json_option, url_option
-from .common.output import say_json
-from .which import key_option, run_id_of
+from ..common.database import opened
+from ..common.options import json_option, url_option
+from ..common.output import say_json
+from ..runs.lookup import key_option, run_id_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..model.records import Event, Happening, Run, Step
+    from ...model.records import Event, Happening, Run, Step
 
 
 @click.command()
@@ -47,9 +46,9 @@ def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool)
 
 
 def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[Happening]) -> None:
-    from .common.instants import now
-    from .happenings import happening_line
-    from .screen.text import say, screen
+    from ..common.instants import now
+    from ..screen.text import say, screen
+    from .lines import happening_line
     from .timeline import bars_of, draw
 
     out = screen()
@@ -68,8 +67,8 @@ def _print_history(run: Run, steps: list[Step], events: list[Event], happenings:
 def _print_head(run: Run, end: Any, out: Console) -> None:
     from rich.text import Text
 
-    from .common.output import safe
-    from .screen.text import first_line, length, say, status_text, when
+    from ..common.output import safe
+    from ..screen.text import first_line, length, say, status_text, when
 
     head = Text(str(run.id), "bold")
     head.append(f"  {safe(run.type)}  ", "not bold")
@@ -87,7 +86,7 @@ def _print_audit(events: list[Event], as_json: bool) -> None:
         for event in events:
             say_json(event_json(event))
         return
-    from .screen.text import screen
+    from ..screen.text import screen
 
     print_events(events, screen())
 
@@ -98,9 +97,9 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def print_events(events: list[Event], out: Console) -> None:
-    from .happenings import offset
-    from .screen.table import Column, print_table
-    from .screen.text import compact, first_line, when
+    from ..screen.table import Column, print_table
+    from ..screen.text import compact, first_line, when
+    from .lines import offset
 
     columns = (
         Column("event"),

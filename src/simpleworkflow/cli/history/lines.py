@@ -1,6 +1,6 @@
-"""The happenings of a run in words: `+1.2s  ActivityFailed  charge: ValueError: card declined`.
+"""Entries of a run's history as lines: `+1.2s  ActivityFailed  charge: ValueError: card declined`.
 
-The vocabulary is sched's, as the view workflow_history tells it; what each carries along is put into a few words.
+The types are those of the view workflow_history; the details of an entry are put into a few words.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 from rich.text import Text
 
-from ..model.records import Happening
-from .common.output import safe
-from .screen.text import compact, first_line, length
+from ...model.records import Happening
+from ..common.output import safe
+from ..screen.text import compact, first_line, length
 
 GOOD = {"ActivityCompleted", "WorkflowCompleted"}
 BAD = {"ActivityFailed", "WorkflowFailed", "WorkflowTimedOut"}
 WARNING = {"ActivityRetryScheduled", "WorkflowCancelRequested", "WorkflowCanceled"}
 LONGEST = 24
-"""Of the words of the vocabulary, so that what follows stands in one column."""
+"""The longest type, so that what follows is aligned."""
 
 
 def offset(instant: datetime, start: datetime) -> str:
@@ -59,7 +59,7 @@ def words_of(happening: Happening, start: datetime) -> str:
 
 
 def _name(details: dict[str, Any]) -> str:
-    """The name of what it concerns, with the count when it is not the first of that name."""
+    """The step, signal or workflow, with its count when it is not the first of that name."""
     name = details.get("activity_name") or details.get("signal_name") or details.get("workflow_name")
     place = str(details.get("step_id") or details.get("timer_id") or "")
     if place and not place.startswith("@result"):
@@ -75,7 +75,7 @@ def _fire_at(text: str, start: datetime) -> str:
 
 
 def error_words(error: Any) -> str:
-    """`Type: message` of an error in any of the shapes that records have."""
+    """`Type: message` of an error, in any form that is recorded."""
     if isinstance(error, dict) and "type" in error:
         return f"{error['type']}: {error.get('message', '')}"
     return error if isinstance(error, str) else compact(error)

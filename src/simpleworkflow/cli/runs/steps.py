@@ -1,7 +1,7 @@
-"""The recorded pieces of a run, in words: what each is called, and as JSON.
+"""The recorded steps of a run: the name that is shown for each, and its JSON.
 
-A piece's identity is `branch/name#count`. The count of the first one says nothing and is left out; what a retry of the
-run has superseded stands under its old name with a mark.
+A step id is `branch/name#count`. The count 0 is left out. A step that a retry of the run has superseded is recorded
+under a marked id, and shown under its old name.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..model.names import child_of
-from ..model.payload import decode
-from ..model.records import Step
-from ..model.states import StepKind, StepStatus
-from ..model.step_places import unmarked
-from .common.output import safe
+from ...model.names import child_of
+from ...model.payload import decode
+from ...model.records import Step
+from ...model.states import StepKind, StepStatus
+from ...model.step_places import unmarked
+from ..common.output import safe
 
 NOWHERE: Mapping[str, str] = {}
 
 
 def identity_of(step: Step) -> str:
-    """The step id as the code knows it."""
+    """The step id without the mark of a superseded one."""
     return unmarked(step.step_id)
 
 
 def started(steps: Iterable[Step]) -> dict[str, str]:
-    """Where each child run was started, by its id: children of one type differ by their number or key only."""
+    """Id of each child run -> the step id that started it: children of one type differ only by their number or key."""
     starts = (step for step in steps if step.kind is StepKind.CHILD and step.output_json is not None)
     return {str(decode(step.output_json or "null", what="child")): identity_of(step) for step in starts}
 
 
 def place_of(step: Step, starts: Mapping[str, str] = NOWHERE) -> str:
-    """How people call it: `charge`, `charge#1`, `signal approve`, `child orders.ship.v1#=a-key`; `starts` as above."""
+    """The name that is shown: `charge`, `charge#1`, `signal approve`, `child orders.ship.v1#=a-key`."""
     name = identity_of(step).removesuffix("#0")
     if step.kind is StepKind.RESULT:
         child = child_of(identity_of(step))

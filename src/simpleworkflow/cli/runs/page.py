@@ -1,7 +1,7 @@
-"""One run on one page: its fields, payload, result and error, steps, signals and children.
+"""`simpleworkflow runs show RUN`: one run with its fields, payload, result, error, steps, signals and children.
 
-The page says first, in one sentence, what the run is doing. Long things are cut with a line that says so; `--full`
-shows them, and JSON always has them whole but for the children, of which it has the first thousand.
+The first sentence is the one of `explain`. Long values are cut, with a line that says so; `--full` shows them. JSON has
+them whole, except that it has only the first thousand children.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from uuid import UUID
 
 from rich.text import Text
 
-from ..model.payload import decode
-from ..model.records import Run, Signal, Step
-from ..model.states import Status, StepKind
-from .common.output import safe
-from .error_page import as_lines
-from .pieces import place_of, started, step_json
-from .run_rows import print_runs, run_json, took
-from .screen.table import Column, print_table
-from .screen.text import compact, first_line, length, say, status_text, when
+from ...model.payload import decode
+from ...model.records import Run, Signal, Step
+from ...model.states import Status, StepKind
+from ..common.output import safe
+from ..screen.table import Column, print_table
+from ..screen.text import compact, first_line, length, say, status_text, when
+from .error_lines import as_lines
+from .rows import print_runs, run_json, took
+from .steps import place_of, started, step_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..app import App
+    from ...app import App
 
 MOST_LINES = 20
 MOST_ROWS = 30
@@ -54,7 +54,7 @@ class Page:
     signals: list[Signal]
     children: list[Run]
     waits: dict[UUID, list[Step]]
-    """What the paused children wait for."""
+    """What each paused child waits for."""
     is_full: bool
 
 
@@ -125,7 +125,7 @@ def _heading(out: Console, title: str) -> None:
 
 
 def _error(out: Console, error: Any, full: bool) -> None:
-    """Its fields as any other value, and what happened as Python would print it. The end says most."""
+    """Its fields as JSON and its traceback as text; of a long traceback the end is shown."""
     rest, lines = as_lines(error)
     if rest or not lines:
         _value(out, rest, full)
@@ -186,7 +186,7 @@ def _step_row(step: Step, place: str, now: datetime) -> list[str | Text]:
         outcome = first_line(compact(decode(step.output_json, what="output")))
     elif step.completed_at is None and step.due_at is not None:
         outcome = f"due {when(step.due_at)}"
-    failures = "" if step.kind is StepKind.PUBLISH else str(step.attempt)  # which counts the values there
+    failures = "" if step.kind is StepKind.PUBLISH else str(step.attempt)  # whose attempt counts values
     return [place, step.kind, step.status, failures, when(step.started_at), span, outcome]
 
 

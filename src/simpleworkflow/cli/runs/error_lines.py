@@ -1,25 +1,25 @@
-"""A recorded error as people read it: the traceback as text, with its causes before it, as Python prints them.
+"""Splits a recorded error into its fields and the lines of its traceback, causes first, as Python prints them.
 
-The recorded form (model/failure.py) holds the traceback of each exception of the chain apart. Strangers may have
-written something else there: whatever does not look like that is left among the other fields.
+The recorded form (`model/failure.py`) has a traceback per exception of the chain. Other programs may have recorded
+something else; that stays among the fields.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..model.failure import traces
+from ...model.failure import traces
 
 DEEPEST = 20
 BETWEEN = "The exception above led to this one:"
 
 
 def as_lines(error: Any) -> tuple[Any, list[str]]:
-    """(what is left to show as JSON, the lines of the tracebacks)."""
+    """(the fields without tracebacks, the lines of the tracebacks)."""
     rest = _without(error, DEEPEST)
     lines: list[str] = []
     if rest == error:
-        return error, lines  # there is none
+        return error, lines  # no traceback
     for text in traces(error):
         lines += ["", BETWEEN, ""] if lines else []
         lines += text.split("\n")
@@ -27,7 +27,7 @@ def as_lines(error: Any) -> tuple[Any, list[str]]:
 
 
 def _without(error: Any, depth: int) -> Any:
-    """The same without the tracebacks."""
+    """The fields without tracebacks."""
     if not isinstance(error, dict) or depth <= 0:
         return error
     rest = {key: value for key, value in error.items() if key != "traceback" or not isinstance(value, str)}

@@ -1,8 +1,8 @@
-"""`simpleworkflow events --since 10m [--follow]`: everybody's audit trail, oldest first, as one feed.
+"""`simpleworkflow events --since 10m [--follow]`: the audit trail of all runs, oldest first.
 
-Events are read by id, a window at a time, so a feed over millions of events starts at once and stays cheap. While it
-follows, it goes back a little at each look: on PostgreSQL transactions commit in any order, and an event that was
-numbered early and committed late would otherwise be missed. Such a line comes a moment after its neighbours.
+Events are read by id, a page at a time, so millions of them start at once and stay cheap. `--follow` reads the last
+seconds again at each look: PostgreSQL commits transactions in any order, and an event with a lower id that commits
+later would be missed otherwise. It is then printed after its neighbours.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..clock import monotonic
-from ..model.records import EventLine
-from ..model.states import EventType
-from .common.database import opened
-from .common.instants import Instant, Interval
-from .common.interrupts import run_in_a_loop, stopped_by_sigterm
-from .common.options import check_prefix, json_option, url_option
-from .common.output import say_json
-from .history import event_json
+from ...clock import monotonic
+from ...model.records import EventLine
+from ...model.states import EventType
+from ..common.database import opened
+from ..common.instants import Instant, Interval
+from ..common.interrupts import run_in_a_loop, stopped_by_sigterm
+from ..common.options import check_prefix, json_option, url_option
+from ..common.output import say_json
+from .command import event_json
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ...app import App
 
 PAGE = 1_000
 LOOK_BACK = 10.0
-"""Seconds for which an event may be late; no transaction of ours lasts this long while its database is well."""
+"""Seconds by which an event may commit late; no transaction of ours takes longer on a healthy database."""
 MOST_BACK = 5_000
-"""Events that are read again at most; on a database busier than that the look back is shorter."""
+"""Events that are read again at most; on a busier database fewer seconds are."""
 
 
 @click.command()
@@ -63,11 +63,11 @@ def events(
             with stopped_by_sigterm():
                 run_in_a_loop(lambda: _print(feed, interval if follow else None, as_json))
         except KeyboardInterrupt:
-            pass  # how one stops following
+            pass  # ends --follow
 
 
 async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
-    from .screen.text import screen
+    from ..screen.text import screen
 
     out = screen()
     while True:
@@ -86,8 +86,8 @@ async def _print(feed: Feed, interval: float | None, as_json: bool) -> None:
 def _say_line(line: EventLine, out: Any) -> None:
     from rich.text import Text
 
-    from .common.output import safe
-    from .screen.text import STYLES, compact, first_line, say
+    from ..common.output import safe
+    from ..screen.text import STYLES, compact, first_line, say
 
     instant = f"{line.created_at:%Y-%m-%d %H:%M:%S}.{line.created_at.microsecond // 1000:03}Z"
     text = Text(f"{instant}  {line.run_id}  ", "dim")
@@ -102,7 +102,7 @@ def _style(type: EventType, styles: Any) -> str:
 
 
 class Feed:
-    """A reader of the trail that misses nothing and repeats nothing."""
+    """Reads the audit trail without missing or repeating an event."""
 
     def __init__(self, app: App, since: datetime, prefix: str | None, kinds: tuple[str, ...]) -> None:
         self._app = app
@@ -113,9 +113,9 @@ class Feed:
         self._ended = False
         self._settled = 0
         self._windows: OrderedDict[int, float] = OrderedDict()
-        """Where each recent look ended, and when that was."""
-        self._told: OrderedDict[int, None] = OrderedDict()
-        """Ids that were told and may be read again."""
+        """Id where each recent look ended -> when it was."""
+        self._returned: OrderedDict[int, None] = OrderedDict()
+        """Ids that were returned and may be read again."""
 
     async def page(self) -> list[EventLine] | None:
         """The next lines; None when there are no more for now."""
@@ -125,19 +125,19 @@ class Feed:
             self._since, after=self._place, limit=PAGE, prefix=self._prefix, events=self._kinds or None
         )
         self._place, self._ended = page.last, page.is_last
-        new = [line for line in page.lines if line.id not in self._told]
-        self._told.update(dict.fromkeys(line.id for line in page.lines))
-        while len(self._told) > MOST_BACK + PAGE:
-            self._told.popitem(last=False)
+        new = [line for line in page.lines if line.id not in self._returned]
+        self._returned.update(dict.fromkeys(line.id for line in page.lines))
+        while len(self._returned) > MOST_BACK + PAGE:
+            self._returned.popitem(last=False)
         self._windows.setdefault(page.last, monotonic())
         return new
 
     def look_again(self) -> None:
-        """Go back to where everything is old enough to be complete."""
+        """Go back to the last id before which every event must have committed."""
         horizon = monotonic() - LOOK_BACK
         while self._windows and next(iter(self._windows.values())) < horizon:
             self._settled = self._windows.popitem(last=False)[0]
         self._settled = max(self._settled, self._place - MOST_BACK)
-        while self._told and next(iter(self._told)) <= self._settled:
-            self._told.popitem(last=False)
+        while self._returned and next(iter(self._returned)) <= self._settled:
+            self._returned.popitem(last=False)
         self._place, self._ended = self._settled, False

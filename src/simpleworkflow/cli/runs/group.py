@@ -1,7 +1,4 @@
-"""`simpleworkflow runs …`: list, show, watch, and change runs.
-
-The group and the two commands that only look. Watching stands in watching.py, changing in run_control.py.
-"""
+"""`simpleworkflow runs …`: the group, `runs list` and `runs show`. The others are in `watch.py` and `change.py`."""
 
 from __future__ import annotations
 
@@ -12,22 +9,22 @@ from uuid import UUID
 
 import click
 
-from ..model.states import Status
-from .common.database import opened
-from .common.group import Group
-from .common.instants import Instant
-from .common.options import check_name, check_one_key, check_prefix, json_option, url_option
-from .common.output import say_json
-from .run_control import cancel, delete, hold, resume, retry, signal
-from .watching import watch
-from .which import key_option, run_id_of
+from ...model.states import Status
+from ..common.database import opened
+from ..common.group import Group
+from ..common.instants import Instant
+from ..common.options import check_name, check_one_key, check_prefix, json_option, url_option
+from ..common.output import say_json
+from .change import cancel, delete, hold, resume, retry, signal
+from .lookup import key_option, run_id_of
+from .watch import watch
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..model.records import Run
+    from ...app import App
+    from ...model.records import Run
 
 MOST = 1_000_000_000
-"""More than anybody lists, and a number that both databases can count to."""
+"""More than anybody lists; both databases can count to it."""
 
 
 @click.group(cls=Group)
@@ -77,9 +74,9 @@ def list_runs(url: str | None, limit: int, ids: bool, as_json: bool, before: str
 
 
 def _print_list(app: App, found: Iterator[Run], limit: int) -> UUID | None:
-    from .common.instants import now
-    from .run_rows import print_runs
-    from .screen.text import screen
+    from ..common.instants import now
+    from ..screen.text import screen
+    from .rows import print_runs
 
     shown = list(islice(found, limit or None))
     if not shown:
@@ -92,7 +89,7 @@ def _print_list(app: App, found: Iterator[Run], limit: int) -> UUID | None:
 
 
 def _print_ids(found: Iterator[Run], limit: int) -> UUID | None:
-    """As they come: there may be millions."""
+    """Print each as it is read: there may be millions."""
     last: UUID | None = None
     for run in islice(found, limit or None):
         last = run.id
@@ -101,7 +98,7 @@ def _print_ids(found: Iterator[Run], limit: int) -> UUID | None:
 
 
 def _print_json(found: Iterator[Run], limit: int) -> UUID | None:
-    from .run_rows import run_json
+    from .rows import run_json
 
     last: UUID | None = None
     for run in islice(found, limit or None):
@@ -118,9 +115,9 @@ def _print_json(found: Iterator[Run], limit: int) -> UUID | None:
 @json_option
 def show(run: str, url: str | None, full: bool, as_key: bool, as_json: bool) -> None:
     """Show everything about one run."""
-    from .common.instants import now
-    from .run_page import look_at, page_json, print_page
-    from .screen.text import screen
+    from ..common.instants import now
+    from ..screen.text import screen
+    from .page import look_at, page_json, print_page
 
     with opened(url) as app:
         page = look_at(app, run_id_of(app, run, as_key), full=full)

@@ -1,8 +1,8 @@
-"""`simpleworkflow runs watch RUN`: what a run does, as it does it, until it ends.
+"""`simpleworkflow runs watch RUN`: prints what a run does until it ends.
 
-On a terminal the last line lives: it says what the run is doing now, and what has happened scrolls above it. Without
-one there is a line per change, so that a log stays short. The run is looked at every half second by its key; asking
-costs the same however many runs there are.
+On a terminal the last line is redrawn: it says what the run is doing now, and its history scrolls above. Elsewhere
+there is a line per change. The run is read by its id every half second, which costs the same however many runs there
+are.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from uuid import UUID
 
 import click
 
-from ..model.states import Status
-from .common.database import opened
-from .common.exit_codes import NOT_DONE
-from .common.instants import Interval
-from .common.interrupts import run_in_a_loop, stopped_by_sigterm
-from .common.options import json_option, url_option
-from .common.output import fail, say_json
-from .which import key_option, run_id_of
+from ...model.states import Status
+from ..common.database import opened
+from ..common.exit_codes import NOT_DONE
+from ..common.instants import Interval
+from ..common.interrupts import run_in_a_loop, stopped_by_sigterm
+from ..common.options import json_option, url_option
+from ..common.output import fail, say_json
+from .lookup import key_option, run_id_of
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..model.records import Happening, Run
+    from ...app import App
+    from ...model.records import Happening, Run
 
 
 @click.command()
@@ -49,14 +49,14 @@ def watch(run: str, url: str | None, interval: float, as_key: bool, as_json: boo
 
 
 async def _watch(app: App, run_id: UUID, interval: float, as_json: bool) -> Run:
-    from .screen.text import screen
+    from ..screen.text import screen
 
     out = screen()
     sink: _Sink = _JsonSink() if as_json else _LiveSink(out) if out.is_terminal else _Sink(out)
     seen = 0
     with sink.shown():
         while True:
-            run = await app.get(run_id)  # before the history: what comes in between is told next time, not lost
+            run = await app.get(run_id)  # before the history: what happens in between is printed next time
             for happening in await app.handle(run_id).history(after=seen):
                 sink.happening(run, happening)
                 seen = happening.idx
@@ -67,7 +67,7 @@ async def _watch(app: App, run_id: UUID, interval: float, as_json: bool) -> Run:
 
 
 class _Sink:
-    """A line per change."""
+    """Prints a line per change."""
 
     def __init__(self, out: Any) -> None:
         self._out = out
@@ -77,14 +77,14 @@ class _Sink:
         return nullcontext()
 
     def happening(self, run: Run, happening: Happening) -> None:
-        from .happenings import happening_line
-        from .screen.text import say
+        from ..history.lines import happening_line
+        from ..screen.text import say
 
         say(self._out, happening_line(happening, run.created_at))
 
     def state(self, run: Run, sentence: str) -> None:
-        from .common.output import safe
-        from .screen.text import say, when
+        from ..common.output import safe
+        from ..screen.text import say, when
 
         now = (run.status, run.is_held, run.run_at if run.status is not Status.LEASED else None, run.attempt)
         if now != self._last:
@@ -93,7 +93,7 @@ class _Sink:
 
 
 class _LiveSink(_Sink):
-    """The same with a last line that lives."""
+    """Redraws the last line."""
 
     def __init__(self, out: Any) -> None:
         super().__init__(out)
@@ -109,8 +109,8 @@ class _LiveSink(_Sink):
     def state(self, run: Run, sentence: str) -> None:
         from rich.text import Text
 
-        from .common.output import safe
-        from .screen.text import STYLES, say
+        from ..common.output import safe
+        from ..screen.text import STYLES, say
 
         if run.is_finished:
             self._live.update(Text(""))
@@ -120,7 +120,7 @@ class _LiveSink(_Sink):
 
 
 class _JsonSink(_Sink):
-    """A JSON value per change: happenings, and the state whenever it is another one."""
+    """Prints a JSON value per line of the history, and one whenever the state has changed."""
 
     def __init__(self) -> None:
         super().__init__(None)

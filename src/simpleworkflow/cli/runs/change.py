@@ -1,7 +1,7 @@
 """`simpleworkflow runs cancel | hold | resume | retry | delete | signal`: commands that change runs.
 
 Several runs may be named, or `-` for ids on standard input. One refusal does not stop the others: each run gets a line
-that says what it became, or why not, and the exit code is 1 when any was refused. What was done before Ctrl-C is done.
+with its new state or the refusal. The exit code is 1 when any was refused. Ctrl-C takes nothing back.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from uuid import UUID
 
 import click
 
-from ..model.errors import RunNotFound, SimpleWorkflowError, StoreUnavailable
-from ..model.records import Run
-from .common.database import opened
-from .common.exit_codes import NOT_DONE
-from .common.options import check_signal, json_option, url_option
-from .common.output import fail, safe, say_json
-from .common.payloads import STDIN, read_lines, read_payload
-from .which import key_option, run_id_of
+from ...model.errors import RunNotFound, SimpleWorkflowError, StoreUnavailable
+from ...model.records import Run
+from ..common.database import opened
+from ..common.exit_codes import NOT_DONE
+from ..common.options import check_signal, json_option, url_option
+from ..common.output import fail, safe, say_json
+from ..common.payloads import STDIN, read_lines, read_payload
+from .lookup import key_option, run_id_of
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ...app import App
 
 AT_ONCE = 16
-"""Calls under way at the same time: enough to hide round trips, few enough for one connection pool."""
+"""Calls at the same time: enough to hide round trips, few enough for one connection pool."""
 WORTH_A_BAR = 50
 
 Change = Callable[[UUID], Awaitable[Run]]
@@ -158,16 +158,16 @@ async def _change_each(app: App, names: Sequence[str], as_key: bool, change: Cha
 
 
 async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run | str:
-    """The run as it stands now, or why nothing was done."""
+    """The run after the change, or why nothing was changed."""
     try:
         try:
             return await change(await asyncio.to_thread(_id_of, app, name, as_key))
         except RunNotFound:
             if as_key:
                 raise
-            return await change(await asyncio.to_thread(run_id_of, app, name))  # it may be a key that looks like an id
+            return await change(await asyncio.to_thread(run_id_of, app, name))  # a key can look like an id
     except StoreUnavailable:
-        raise  # no other run would fare better
+        raise  # the other runs would fail as well
     except SimpleWorkflowError as error:
         return str(error)
     except _Unknown:
@@ -177,19 +177,19 @@ async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run 
 def _id_of(app: App, name: str, as_key: bool) -> UUID:
     if not as_key:
         with suppress(ValueError):
-            return UUID(name)  # there may be very many: it is looked up as a key only when no run has this id
+            return UUID(name)  # looked up as a key only when no run has this id: there may be many
     try:
         return run_id_of(app, name, as_key)
-    except SystemExit:  # it has said why; the others still get their turn
+    except SystemExit:  # the message is printed; the other runs follow
         raise _Unknown from None
 
 
 class _Unknown(Exception):
-    """No run is meant by that name, and that has been told."""
+    """No run has that name; the message is printed."""
 
 
 class _Report:
-    """A line per run, and a bar above many."""
+    """Prints a line per run, and a progress bar when there are many."""
 
     def __init__(self, as_json: bool, total: int) -> None:
         self._as_json = as_json
@@ -227,7 +227,7 @@ class _Report:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        to_terminal = sys.stdout.isatty()  # lines then go above the bar; in a file or a pipe they must stay apart
+        to_terminal = sys.stdout.isatty()  # then lines are printed above the bar
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, redirect_stdout=to_terminal) as bar:
             task = bar.add_task("", total=self._total)

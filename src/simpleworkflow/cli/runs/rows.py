@@ -1,4 +1,4 @@
-"""Runs as lines and as JSON: what `runs list`, `runs show` and the commands that change runs print of one."""
+"""Runs as rows of a table, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from uuid import UUID
 
 from rich.text import Text
 
-from ..model.names import child_of
-from ..model.records import Run, Step
-from ..model.states import Status, StepKind
-from .common.output import safe
-from .screen.table import Column, print_table
-from .screen.text import first_line, length, status_text, when
+from ...model.names import child_of
+from ...model.records import Run, Step
+from ...model.states import Status, StepKind
+from ..common.output import safe
+from ..screen.table import Column, print_table
+from ..screen.text import first_line, length, status_text, when
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ def print_runs(
     indent: str = "",
     waits: Mapping[UUID, Sequence[Step]] | None = None,
 ) -> None:
-    """`waits`: what those that are paused wait for, as far as it was asked."""
+    """`waits`: what the paused ones wait for, where the caller has read it."""
     awaited = waits or {}
     print_table(COLUMNS, [_row(run, now, awaited.get(run.id, ())) for run in runs], out, indent)
 
@@ -54,14 +54,14 @@ def _row(run: Run, now: datetime, waits: Sequence[Step]) -> list[str | Text]:
 
 
 def took(run: Run, now: datetime) -> str:
-    """From the claim by which it started to its end, or until now; nothing before it has started."""
+    """From the first claim to the end, or until now; empty before the run has started."""
     if run.started_at is None:
         return ""
     return length(max(0.0, ((run.finished_at or now) - run.started_at).total_seconds()))
 
 
 def _note(run: Run, waits: Sequence[Step]) -> str:
-    """The one thing that an operator would ask next."""
+    """What an operator wants to know next."""
     if run.is_finished:
         return "" if run.status is Status.SUCCEEDED else first_line(run.last_error or "")
     if run.is_held:
@@ -77,7 +77,7 @@ def _note(run: Run, waits: Sequence[Step]) -> str:
 
 
 def _awaited(waits: Sequence[Step]) -> str:
-    """Somebody has to send a signal, so that goes before everything else that it waits for."""
+    """A signal first: somebody has to send it."""
     for wait in waits:
         if wait.kind is StepKind.SIGNAL:
             until = f" until {when(wait.due_at)}" if wait.due_at else ""
@@ -88,6 +88,6 @@ def _awaited(waits: Sequence[Step]) -> str:
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """Every field, with payload, result and error as the JSON values that they are."""
+    """Every field; payload, result and error as JSON values."""
     plain = {field.name: getattr(run, field.name) for field in fields(Run) if not field.name.endswith("_json")}
     return {**plain, "payload": run.payload, "result": run.result, "error": run.error}
