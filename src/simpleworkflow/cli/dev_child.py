@@ -27,7 +27,7 @@ from ..store.url import MEMORY
 from .common.exit_codes import CALLED_WRONGLY, NOT_DONE, UNCLEAN
 from .common.load_app import ModuleExited, import_app, own_lines, why_not_loaded
 from .common.output import fail
-from .work import serve
+from .workers.serve import serve
 
 FILES_EVERY = 0.5
 TRY_AGAIN_AFTER = 1.0

@@ -1,8 +1,7 @@
-"""`simpleworkflow workers`: who is alive, what they serve, how much they hold.
+"""`simpleworkflow workers`: which workers are alive, what they serve, how many runs they hold.
 
-A worker that stopped says so; one that has been silent for longer than `worker_silence` (45 s) has died, or cannot
-reach the database. On its own host it is known at once that a process is gone. Runs that a silent one still holds are
-taken over when their leases end.
+A worker that has been silent for longer than `worker_silence` (45 s) has died or cannot reach the database. On its own
+host a process that is gone is noticed at once. Its runs are taken over when their leases end.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model.names import EVERYTHING, Span
-from .common.database import opened
-from .common.options import json_option, url_option
-from .common.output import say_json
+from ...model.names import EVERYTHING, Span
+from ..common.database import opened
+from ..common.options import json_option, url_option
+from ..common.output import say_json
 
 if TYPE_CHECKING:
-    from ..model.records import WorkerState
+    from ...model.records import WorkerState
 
 MOST_SPANS = 6
 
@@ -46,9 +45,8 @@ def workers(url: str | None, everyone: bool, as_json: bool) -> None:
 
 
 def _as_this_host_knows(state: WorkerState) -> WorkerState:
-    """One that was killed says no goodbye and counts as alive until its silence is long enough. A look from
-    its own host shows at once that the process is gone."""
-    from ..worker.process import is_dead
+    """A killed worker counts as alive until it has been silent for long; its own host knows better."""
+    from ...worker.process import is_dead
 
     return replace(state, is_alive=False) if state.is_alive and is_dead(state.id) else state
 
@@ -73,7 +71,7 @@ def state_of(state: WorkerState) -> str:
 
 
 def span_words(span: Span) -> str:
-    """A range of types as an operator would write it."""
+    """A range of types as an operator writes it: `billing.*`."""
     low, high = span
     if span == EVERYTHING:
         return "*"
@@ -85,17 +83,17 @@ def span_words(span: Span) -> str:
 
 
 def _print_workers(shown: list[WorkerState]) -> None:
-    from .common.instants import now
-    from .screen.text import screen
+    from ..common.instants import now
+    from ..screen.text import screen
 
     out = screen()
     _table(shown, out, now())
 
 
 def _table(shown: list[WorkerState], out: Any, now: datetime) -> None:
-    from .common.output import safe
-    from .screen.table import Column, print_table
-    from .screen.text import length, when
+    from ..common.output import safe
+    from ..screen.table import Column, print_table
+    from ..screen.text import length, when
 
     columns = (
         Column("worker", is_flexible=True),

@@ -1,31 +1,16 @@
-"""`simpleworkflow worker MODULE:APP`: a worker as a process, with signals.
-
-The first SIGTERM or SIGINT drains, a second one stops waiting for running code. When threads of user code are still
-running at the end the process exits hard: their runs have been handed back, and nothing may hold up a deploy.
-"""
+"""`simpleworkflow worker MODULE:APP`: the command and its options. The worker itself runs in `serve.py`."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-import sys
-from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from ..app import App
-from ..config import LOG_ERRORS, LOG_ERRORS_VARIABLE
-from ..logs import Format, loading_for
-from ..model.errors import StoreUnavailable
-from ..runtime import tracing
-from .common.exit_codes import UNCLEAN
-from .common.load_app import load_app
-from .common.options import SINK_VARIABLE, check_prefixes, check_seconds, check_url, import_option, log_level_option
-
-log = logging.getLogger("simpleworkflow.cli")
+from ...config import LOG_ERRORS, LOG_ERRORS_VARIABLE
+from ...logs import Format, loading_for
+from ..common.load_app import load_app
+from ..common.options import SINK_VARIABLE, check_prefixes, check_seconds, check_url, import_option, log_level_option
+from .serve import serve
 
 
 @click.command()
@@ -90,7 +75,7 @@ def run_worker(
     log_format: Format = "text",
     **rest: Any,
 ) -> None:
-    with loading_for(log_format, log_level):  # that code may set up logging itself
+    with loading_for(log_format, log_level):  # the imported code may set up logging itself
         app = load_app(target, imports, as_json=log_format == "json")
     if url is not None:
         app._client.use(url)
@@ -100,49 +85,3 @@ def run_worker(
     if no_schedules:
         options["schedules"] = False
     serve(app, on_unknown="fail" if fail_unknown else "leave", **options)
-
-
-def serve(app: App, **options: Any) -> None:
-    """Work in the main thread until a signal says stop; exits the process when threads would hold it up."""
-    asyncio.run(_serve(app, options))
-
-
-async def _serve(app: App, options: dict[str, Any]) -> None:
-    app._client.engine.ledger.watch()  # what the worker and its code meet is told once
-    worker, stopping = app._make_worker(process_ends=True, **options), asyncio.Event()
-
-    def stop() -> None:
-        stopping.set()
-        worker.stop()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    if not await _looked_at(app, stopping):
-        return
-    await worker.run()
-    if worker.stays_behind is not None:
-        # Here and not after asyncio.run: that would first wait for the very code that does not stop.
-        log.warning(worker.stays_behind)
-        _exit_hard()
-
-
-async def _looked_at(app: App, stopping: asyncio.Event) -> bool:
-    """Tables that do not fit end the command; a database that is not there yet is waited for. False: told to stop."""
-    look, stop = asyncio.ensure_future(app.doctor.check()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({look, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not stop.cancel():
-        look.cancel()
-        return False
-    with suppress(StoreUnavailable):
-        look.result()
-    return True
-
-
-def _exit_hard() -> NoReturn:
-    if tracing.on is not None:
-        tracing.on.flush()
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(UNCLEAN)

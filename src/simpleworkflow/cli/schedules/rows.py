@@ -1,17 +1,17 @@
-"""How schedules are shown: as rows of a table, or as JSON."""
+"""Schedules as rows of a table, and as JSON."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..model.errors import SimpleWorkflowError
-from ..model.states import Status
-from .common.instants import now
-from .common.output import safe
+from ...model.errors import SimpleWorkflowError
+from ...model.states import Status
+from ..common.instants import now
+from ..common.output import safe
 
 if TYPE_CHECKING:
-    from ..model.schedule import Schedule
+    from ...model.schedule import Schedule
 
 
 def schedule_json(one: Schedule) -> dict[str, Any]:
@@ -39,10 +39,10 @@ def schedule_json(one: Schedule) -> dict[str, Any]:
 
 
 def trouble_of(one: Schedule) -> str | None:
-    """What a worker said, or what would be said here: the zones of this host may be other ones."""
+    """What a worker has recorded, or what fails on this host: its time zones may differ."""
     if one.trouble is not None:
         return one.trouble
-    from ..model.schedule import after
+    from ...model.schedule import after
 
     try:
         after(one, now())
@@ -56,21 +56,21 @@ def shown(instant: datetime | None, one: Schedule) -> str:
 
 
 def there(instant: datetime | None, one: Schedule) -> str:
-    """As a clock in the schedule's zone shows it, with the offset from UTC; in UTC where it has no zone."""
+    """In the zone of the schedule with its offset from UTC; in UTC when the schedule has no zone."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-    from .screen.text import when
+    from ..screen.text import when
 
     if instant is None or one.cron is None or one.tz == "UTC":
         return when(instant)
     try:
         return instant.astimezone(ZoneInfo(one.tz)).isoformat(" ", "seconds")
-    except (ZoneInfoNotFoundError, ValueError, OverflowError):  # a zone that this host does not know, or no zone
+    except (ZoneInfoNotFoundError, ValueError, OverflowError):  # this host does not know the zone
         return when(instant)
 
 
 def state_of(one: Schedule, moment: datetime) -> str:
-    from ..model.schedule import GRACE
+    from ...model.schedule import GRACE
 
     if one.is_paused:
         return Status.PAUSED
@@ -80,8 +80,8 @@ def state_of(one: Schedule, moment: datetime) -> str:
 
 
 def print_schedules(found: list[Schedule]) -> None:
-    from .screen.table import Column, print_table
-    from .screen.text import say, screen
+    from ..screen.table import Column, print_table
+    from ..screen.text import say, screen
 
     columns = (
         Column("name", is_flexible=True),

@@ -1,7 +1,7 @@
-"""`simpleworkflow outbox dispatch --sink URL`: a relay as a process of its own, with signals.
+"""`simpleworkflow outbox dispatch --sink URL`: takes events to a sink until SIGTERM or Ctrl-C.
 
-The first SIGTERM or Ctrl-C lets the batch under way be finished and marked, and gives the lanes back; a second one ends
-at once, and what was not marked is published again by the next dispatcher.
+The first signal lets the batch under way be finished and marked, and gives the lanes back. A second one ends at once:
+the next dispatcher publishes again what was not marked.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..logs import configure
-from ..model.outbox import LANES, Delivery
-from .common.database import open_app
-from .common.options import SINK_VARIABLE, check_duration, log_level_option, url_option
-from .common.output import fail
+from ...logs import configure
+from ...model.outbox import LANES, Delivery
+from ..common.database import open_app
+from ..common.options import SINK_VARIABLE, check_duration, log_level_option, url_option
+from ..common.output import fail
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..worker.relay import Relay
+    from ...app import App
+    from ...worker.relay import Relay
 
 log = logging.getLogger("simpleworkflow.cli")
 
@@ -80,18 +80,18 @@ async def _publish(app: App, sink: str, source: str | None, keep: str) -> None:
         await work
     except asyncio.CancelledError:
         fail("stopped at once; what was not marked is published again by the next dispatcher")
-    log.info("the relay has stopped: %s", _told(relay))
+    log.info("the relay has stopped: %s", _summary(relay))
 
 
 async def _publish_once(app: App, sink: str, source: str | None, keep: str) -> None:
     relay = app._make_relay(sink, source=source, keep=keep)
     lanes = await relay.run_once()
-    click.echo(_told(relay), err=True)
+    click.echo(_summary(relay), err=True)
     if lanes < len(LANES):
         click.echo(f"{len(LANES) - lanes} of {len(LANES)} lanes are served by other dispatchers", err=True)
 
 
-def _told(relay: Relay) -> str:
+def _summary(relay: Relay) -> str:
     counts = relay.counts
     parts = [f"{counts[Delivery.PUBLISHED]:,} published"]
     parts += [f"{counts[one]:,} {one}" for one in (Delivery.RETRYING, Delivery.DEAD) if counts[one]]
