@@ -18,7 +18,7 @@ from .common.streams import not_text, prepare, why_unwritable
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Watch 24 orders survive two killed workers."),
     "init": ("init:init", "Write a small example project."),
-    "dev": ("dev:dev", "Run a worker that reloads when the code changes, and watch its runs."),
+    "dev": ("dev.command:dev", "Run a worker that reloads when the code changes, and watch its runs."),
     "worker": ("workers.worker:worker", "Run a worker for the App that MODULE holds."),
     "explain": ("runs.explain:explain", "Say where a run stands and why."),
     "trigger": ("runs.trigger:trigger", "Start a run."),

@@ -1,11 +1,10 @@
-"""When does the code of a worker change? Files are looked at by time and size; no service of the system is needed.
+"""Notices changes of Python files by their time and size.
 
-Watched are the files that the worker has imported (it tells us, `seen`), except those of Python itself, of installed
-packages and of this one, and every `*.py` below the working folder. Hidden folders, virtual environments and the like
-are left out.
+It watches every `*.py` below the working folder, except in hidden folders and virtual environments, and the files
+that the worker has imported, except those of Python, of installed packages and of simpleworkflow.
 
-Editors save in several steps, and tools save many files: a change counts when two looks in a row saw the same. What a
-look costs decides how often there is one, so a huge folder makes reloading slower and not the machine.
+A change counts when two looks in a row agree: editors save in several steps, and tools save many files. The pause
+between looks grows with their cost, so that a huge folder delays the reload but does not load the machine.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..clock import monotonic
+from ...clock import monotonic
 
 LOOK_EVERY = 0.25
 SETTLE = 0.15
 """Between two looks that must agree."""
 SHARE = 0.1
-"""At most so much of the time is spent with looking."""
+"""The share of the time that looking may take."""
 NOT_CODE = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
 
 Snapshot = dict[str, tuple[int, int]]
@@ -36,7 +35,7 @@ class Watcher:
         self._pause = LOOK_EVERY
 
     def seen(self, files: Iterable[str]) -> None:
-        """The worker has imported these; from now on a change of one of them counts."""
+        """Watch these files, which the worker has imported."""
         new = {file for file in files if is_ours(file)} - self._imported
         self._imported |= new
         for file in new:
@@ -44,7 +43,7 @@ class Watcher:
                 self._before.setdefault(file, state)
 
     async def changed(self) -> list[str]:
-        """Wait for a change that has settled; the files that changed, came or went. Cancelling forgets nothing."""
+        """Wait for a change; the files that were changed, made or removed. Cancelling loses no change."""
         while True:
             await asyncio.sleep(self._pause)
             now = await asyncio.to_thread(self._timed_look)
@@ -73,9 +72,9 @@ class Watcher:
 
 
 def is_ours(file: str) -> bool:
-    """Whether somebody may be working on this file: it belongs neither to Python nor to an installed package.
+    """Whether the file is user code: it belongs neither to Python nor to an installed package.
 
-    Nor to simpleworkflow itself, where that is checked out: a reload would not reach the process that asks this.
+    Nor to a checkout of simpleworkflow: this process runs that code and would not reload it.
     """
     return not file.startswith(_NOT_OURS)
 
@@ -84,7 +83,7 @@ _NOT_OURS = tuple(
     f"{os.path.realpath(folder)}{os.sep}"
     for folder in (
         *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(__file__).parents[1]),
+        str(Path(__file__).parents[2]),
     )
 )
 
@@ -93,7 +92,7 @@ def _state(file: str) -> tuple[int, int] | None:
     try:
         found = os.stat(file)
     except OSError:
-        return None  # gone, or about to be replaced: the next look tells
+        return None  # removed, or about to be replaced; see the next look
     return found.st_mtime_ns, found.st_size
 
 

@@ -1,10 +1,9 @@
-"""How `simpleworkflow dev` works: one worker process after another, and a look at the database meanwhile.
+"""The main process of `simpleworkflow dev`: runs one worker process after another, and shows the runs meanwhile.
 
-This process never loads the code that is being written. A worker process does (dev_child.py), and is replaced when a
-file changes (reloading.py): it hands back what it has under way, and the next one goes on from the records with the
-new code. Code that cannot be loaded is shown with its error, and the next change is waited for; a worker that dies is
-started again, more and more slowly. Meanwhile the runs are looked at in the database itself (live.py), so that what is
-shown is true while there is no worker at all.
+This process never imports user code. A worker process does (`child.py`). It is replaced when a file changes
+(`file_watcher.py`): it hands its runs back, and the next one goes on from the records with the new code. When the code
+cannot be imported, its error is shown until the next change. A worker that dies is started again, with growing pauses.
+The runs are read from the database (`followed_runs.py`), so they are shown also while no worker runs.
 """
 
 from __future__ import annotations
@@ -15,35 +14,36 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ..app import App
-from ..model.errors import MissingMigration, SimpleWorkflowError
-from ..store.url import parse_url
-from .common.exit_codes import CALLED_WRONGLY
-from .dev_process import WorkerProcess
-from .live import Runs, Screen, make_screen
-from .reloading import Watcher
+from ...app import App
+from ...model.errors import MissingMigration, SimpleWorkflowError
+from ...store.url import parse_url
+from ..common.exit_codes import CALLED_WRONGLY
+from .file_watcher import Watcher
+from .followed_runs import FollowedRuns
+from .screens import Screen, make_screen
+from .worker_process import WorkerProcess
 
 LOOK_EVERY = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 """Before a worker that died is started again."""
 LIVED = 10.0
-"""A worker that lived so long starts the pauses anew."""
+"""After a worker that lived so long, the pauses start again from the first."""
 
 
-def develop(orders: dict[str, Any], *, as_json: bool) -> int:
+def develop(options: dict[str, Any], *, as_json: bool) -> int:
     """Until Ctrl-C; returns the exit code."""
-    return asyncio.run(Dev(orders, make_screen(as_json=as_json)).run())
+    return asyncio.run(Supervisor(options, make_screen(as_json=as_json)).run())
 
 
-class Dev:
-    def __init__(self, orders: dict[str, Any], show: Screen) -> None:
-        self._orders = orders
+class Supervisor:
+    def __init__(self, options: dict[str, Any], show: Screen) -> None:
+        self._options = options
         self._screen = show
         self._watcher = Watcher(Path.cwd())
         self._worker: WorkerProcess | None = None
         self._apps: list[App] = []
         self._address: tuple[str, str | None] | None = None
-        self._runs: Runs | None = None
+        self._runs: FollowedRuns | None = None
         self._stopping = asyncio.Event()
         self._one_look = asyncio.Lock()
         self._beginning: asyncio.Task[None] | None = None
@@ -63,21 +63,21 @@ class Dev:
                 looking.cancel()
                 await asyncio.wait([looking])
             if not self._trouble:
-                await self._look()  # the last word: what was handed back
+                await self._look()  # shows what was handed back
             for app in self._apps:
                 await app.close()
         return code
 
     def _stop(self) -> None:
         if self._stopping.is_set() and self._worker is not None:
-            self._worker.ask_to_stop()  # the second time it does not wait for running code
+            self._worker.ask_to_stop()  # now the worker does not wait for running code
         self._stopping.set()
 
     async def _keep_working(self) -> int:
-        """One worker after another, until we are told to stop."""
+        """Run one worker after another until a stop; the exit code."""
         pause = FIRST_PAUSE
         while True:
-            worker = self._worker = WorkerProcess(self._orders, self._screen.printed, self._hear)
+            worker = self._worker = WorkerProcess(self._options, self._screen.printed, self._hear)
             started = asyncio.get_running_loop().time()
             try:
                 await worker.start()
@@ -110,7 +110,7 @@ class Dev:
                 return 0
 
     async def _until(self, other: asyncio.Task[Any] | None = None) -> None:
-        """Wait for a change, a stop, or something else; `_has_changed` tells of the first."""
+        """Wait for a change, a stop, or the other task; `_has_changed` says whether it was a change."""
         change = asyncio.create_task(self._watcher.changed())
         stop = asyncio.create_task(self._stopping.wait())
         try:
@@ -125,7 +125,7 @@ class Dev:
             await asyncio.wait({change, stop})
 
     def _hear(self, report: dict[str, Any]) -> None:
-        """What the worker tells."""
+        """Handle a report of the worker."""
         if "files" in report:
             self._watcher.seen(report["files"])
         if "url" in report:
@@ -138,17 +138,17 @@ class Dev:
             self._say_trouble(report["trouble"])
 
     async def _begin(self) -> None:
-        """Look first, then let the worker work: what ends from now on is news, however quickly it ends."""
+        """Look first, then let the worker start, so that also runs that end quickly are shown."""
         await self._look()
         if self._worker is not None:
             self._worker.let_begin()
 
     def _use(self, url: str, schema: str | None) -> None:
-        """Look at the database of the App as it is now; a change of the code may have moved it."""
+        """Follow the database of the App; a change of the code may have chosen another one."""
         if self._address != (url, schema):
             self._address = url, schema
             self._apps.append(App(url, schema=schema))
-            self._runs = Runs(self._apps[-1])
+            self._runs = FollowedRuns(self._apps[-1])
             self._screen.say(f"watching {parse_url(url, schema=schema)}")
 
     async def _keep_looking(self) -> None:
@@ -167,7 +167,7 @@ class Dev:
             pass  # the worker is about to migrate
         except SimpleWorkflowError as error:
             self._say_trouble(str(error))
-        except Exception as error:  # the screen must not stand still without a word
+        except Exception as error:  # else the screen would stop without a message
             self._say_trouble(f"the runs could not be looked at: {error!r}")
 
     def _say_trouble(self, text: str) -> None:

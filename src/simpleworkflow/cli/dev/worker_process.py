@@ -1,7 +1,7 @@
-"""The parent's hold on the worker of `simpleworkflow dev`: start it, hear it, stop it.
+"""The parent's side of the worker process of `simpleworkflow dev`: start it, read what it prints and reports, stop it.
 
-The worker is a session leader of its own, so that Ctrl-C reaches us alone and we stop it in order. It dies with us:
-see dev_child.py.
+The worker has a session of its own, so that Ctrl-C reaches only the parent, which then stops it. It ends when the
+parent ends: see `child.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .dev_child import GRACE
+from .child import GRACE
 
 CHUNK = 65_536
 LONGEST_REPORT = 64 * 1024 * 1024
@@ -24,26 +24,26 @@ LONGEST_REPORT = 64 * 1024 * 1024
 class WorkerProcess:
     """One worker, from its start to its end."""
 
-    def __init__(self, orders: dict[str, Any], printed: Callable[[str], None], told: Callable[[dict[str, Any]], None]):
-        self._orders = orders
+    def __init__(self, options: dict[str, Any], printed: Callable[[str], None], told: Callable[[dict[str, Any]], None]):
+        self._options = options
         self._printed = printed
         self._told = told
         self._lifeline = -1
         self._process: asyncio.subprocess.Process
         self._hearing: list[asyncio.Task[None]] = []
         self.is_loaded = True
-        """Whether its code could be loaded, as far as we were told."""
+        """False after a report that its code could not be loaded."""
         self.is_hopeless = False
-        """Whether no change of code can help: it was called wrongly."""
+        """Whether no change of the code can help, because dev was called wrongly."""
 
     async def start(self) -> None:
         its_lifeline, self._lifeline = os.pipe()
         reports, its_reports = os.pipe()
-        # Sources that change twice within a second would otherwise meet the compiled file of the first change.
+        # Compiled files are dated by the second: they would hide the second of two quick changes.
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "simpleworkflow.cli.dev_child", str(its_lifeline), str(its_reports)),
+                *(sys.executable, "-m", "simpleworkflow.cli.dev.child", str(its_lifeline), str(its_reports)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -55,7 +55,7 @@ class WorkerProcess:
             os.close(its_lifeline)
             os.close(its_reports)
         try:
-            os.write(self._lifeline, json.dumps(self._orders).encode() + b"\n")
+            os.write(self._lifeline, json.dumps(self._options).encode() + b"\n")
         except BrokenPipeError:
             pass
         self._hearing = [asyncio.create_task(self._hear_output()), asyncio.create_task(self._hear_reports(reports))]
@@ -65,7 +65,7 @@ class WorkerProcess:
             try:
                 os.write(self._lifeline, b"begin\n")
             except BrokenPipeError:
-                pass  # it has ended; `ended` tells
+                pass  # the worker has ended; see `ended`
 
     async def _hear_output(self) -> None:
         assert self._process.stdout is not None
@@ -92,21 +92,21 @@ class WorkerProcess:
             transport.close()
 
     async def ended(self) -> int:
-        """Its exit code, when it has ended and everything it said was heard."""
+        """Wait until it has ended and all its output was read; its exit code."""
         code = await self._process.wait()
-        # Not for ever: a program that user code started may keep the pipes open.
+        # At most a second: a program that user code started may keep the pipes open.
         await asyncio.wait(self._hearing, timeout=1.0)
         return code
 
     def ask_to_stop(self) -> None:
-        """Politely; asked again, it does not wait for running code."""
+        """Send SIGTERM; after a second one the worker does not wait for running code."""
         self._signal(signal.SIGTERM)
 
     async def stop(self) -> int:
-        """Let it hand its runs back; bounded, since code may not want to stop."""
+        """Let it hand its runs back; kill it when its code does not stop in time."""
         self.ask_to_stop()
         try:
-            async with asyncio.timeout(self._orders["drain"] + GRACE):
+            async with asyncio.timeout(self._options["drain"] + GRACE):
                 return await self.ended()
         except TimeoutError:
             self._signal(signal.SIGKILL)
@@ -120,7 +120,7 @@ class WorkerProcess:
                 pass
 
     def close(self) -> None:
-        """Cut the lifeline: whatever happens to us now, it ends."""
+        """Close the lifeline, which ends the worker."""
         for task in self._hearing:
             task.cancel()
         if self._lifeline >= 0:

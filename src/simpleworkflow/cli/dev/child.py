@@ -1,13 +1,12 @@
-"""The worker of `simpleworkflow dev`, in a process of its own: started anew for every version of the code.
+"""The worker process of `simpleworkflow dev`. A new one is started for every version of the code.
 
-It holds one end of a pipe, the lifeline, whose other end only the parent has. The parent's first line says what to do;
-its second one, when the database is migrated and has been looked at, that work may begin. The end of the pipe means
-that the parent is gone, however it died: then this process stops as if it had been told to, and ends by force when
-that takes too long. Nothing that belongs to `dev` stands on the command line, where everybody could read a password.
+The parent writes to a pipe, the lifeline: first the options as JSON, then, after the migration and the first look at
+the runs, a line that lets the worker start. The end of that pipe means that the parent is gone, however it died. Then
+this process stops as at SIGTERM, and exits by force when that takes too long. Options are not on the command line,
+where others could read a password.
 
-A second pipe tells the parent, in lines of JSON: which files were imported (to be watched), which database the App
-uses (to be shown), and what is in the way. Everything that is printed here, by the worker's log or by user code, is
-the parent's to show.
+A second pipe carries reports to the parent, one line of JSON each: the files that were imported, the database of the
+App, errors. The parent also shows what this process prints.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..logs import TextFormatter, standing_by
-from ..model.errors import SimpleWorkflowError, StoreUnavailable
-from ..store.url import MEMORY
-from .common.exit_codes import CALLED_WRONGLY, NOT_DONE, UNCLEAN
-from .common.load_app import ModuleExited, import_app, own_lines, why_not_loaded
-from .common.output import fail
-from .workers.serve import serve
+from ...logs import TextFormatter, standing_by
+from ...model.errors import SimpleWorkflowError, StoreUnavailable
+from ...store.url import MEMORY
+from ..common.exit_codes import CALLED_WRONGLY, NOT_DONE, UNCLEAN
+from ..common.load_app import ModuleExited, import_app, own_lines, why_not_loaded
+from ..common.output import fail
+from ..workers.serve import serve
 
 FILES_EVERY = 0.5
 TRY_AGAIN_AFTER = 1.0
 GRACE = 15.0
-"""How long after the drain deadline a worker may take to end by itself."""
+"""Seconds after the drain deadline in which a worker may end by itself."""
 
 
 class Parent:
-    """The two pipes."""
+    """The pipes from and to the parent."""
 
     def __init__(self, lifeline: int, reports: int) -> None:
         for end in (lifeline, reports):
-            os.set_inheritable(end, False)  # a program that user code starts must not keep them open
+            os.set_inheritable(end, False)  # programs that user code starts must not keep them open
         self._lifeline = os.fdopen(lifeline, "rb", buffering=0)
         self._reports = os.fdopen(reports, "w", encoding="utf-8")
         self._guard = threading.Lock()
         self.may_begin = threading.Event()
         self._told: set[str] = set()
 
-    def orders(self) -> dict[str, Any]:
-        orders: dict[str, Any] = json.loads(self._lifeline.readline())
-        return orders
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = json.loads(self._lifeline.readline())
+        return options
 
     def die_with(self, drain: float) -> None:
-        """Stop when the parent is gone. SIGTERM is the worker's own polite stop, and before it works simply the end."""
+        """Stop when the parent is gone. SIGTERM drains a worker that serves, and ends one that does not yet."""
 
         def wait() -> None:
             if self._lifeline.readline():
@@ -69,10 +68,10 @@ class Parent:
             try:
                 print(json.dumps(report), file=self._reports, flush=True)
             except OSError:
-                pass  # it is gone; the lifeline knows
+                pass  # the parent is gone; the lifeline stops this process
 
     def tell_files(self, *more: str) -> None:
-        """The files imported so far, as far as they were not told before."""
+        """Report the imported files that were not reported yet."""
         new = {*imported_files(), *more} - self._told
         if new:
             self._told |= new
@@ -94,16 +93,16 @@ def imported_files() -> set[str]:
 
 def main() -> None:
     parent = Parent(int(sys.argv[1]), int(sys.argv[2]))
-    orders = parent.orders()
-    parent.die_with(orders["drain"])
+    options = parent.options()
+    parent.die_with(options["drain"])
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
-    with standing_by(handler, orders["log_level"]):
-        app = _load(orders["target"], orders["imports"], parent)
+    with standing_by(handler, options["log_level"]):
+        app = _load(options["target"], options["imports"], parent)
     parent.keep_telling_files()
     try:
-        if orders["url"] is not None:
-            app._client.use(orders["url"])
+        if options["url"] is not None:
+            app._client.use(options["url"])
         if app._client.address.target == MEMORY:
             parent.tell(hopeless=True)
             fail("dev shows what another process does, and cannot look into its memory; name a file: --url dev.db")
@@ -113,11 +112,11 @@ def main() -> None:
         parent.tell(unloaded=True)
         fail(str(error))
     parent.may_begin.wait()
-    serve(app, drain=orders["drain"], name="dev")
+    serve(app, drain=options["drain"], name="dev")
 
 
 def _load(target: str, imports: Sequence[str], parent: Parent) -> Any:
-    """The App; a mistake in the code shows as the author would see it, without the frames of the loading itself."""
+    """Import the App. A mistake in its code is printed without the frames of the import itself."""
     try:
         app = import_app(target, imports)
     except SystemExit as end:
@@ -137,7 +136,7 @@ def _load(target: str, imports: Sequence[str], parent: Parent) -> Any:
 
 
 def _migrate(app: Any, parent: Parent) -> None:
-    """A database that is not there yet is waited for; SIGTERM ends this as it ends any program."""
+    """Migrate, as soon as the database can be reached. SIGTERM ends the process."""
     while True:
         try:
             applied = app.sync.migrate()

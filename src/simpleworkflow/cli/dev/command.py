@@ -1,7 +1,4 @@
-"""`simpleworkflow dev MODULE:APP`: a worker for people who write workflows: it migrates, reloads, and shows every run.
-
-The command itself; what it does stands in developing.py, which is imported when it runs.
-"""
+"""`simpleworkflow dev MODULE:APP`: the command. It runs `supervisor.py`, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import sys
 
 import click
 
-from .common.options import check_seconds, check_url, import_option, json_option, log_level_option
+from ..common.options import check_seconds, check_url, import_option, json_option, log_level_option
 
 
 @click.command()
@@ -30,9 +27,9 @@ def dev(target: str, imports: tuple[str, ...], url: str | None, drain: str, log_
 
     The database is migrated first. Ctrl-C ends it.
     """
-    from ..model.duration import seconds
-    from .developing import develop
+    from ...model.duration import seconds
+    from .supervisor import develop
 
     length = seconds(drain, what="drain")
-    orders = {"target": target, "imports": imports, "url": url, "drain": length, "log_level": log_level}
-    sys.exit(develop(orders, as_json=as_json))
+    options = {"target": target, "imports": imports, "url": url, "drain": length, "log_level": log_level}
+    sys.exit(develop(options, as_json=as_json))
