@@ -1,8 +1,4 @@
-"""`simpleworkflow completion SHELL`: the script that makes a shell complete commands and options.
-
-The script is click's own; it asks the command for candidates when Tab is pressed. It is printed for both names of the
-command, because people type the short one.
-"""
+"""`simpleworkflow completion SHELL`: prints click's script that completes commands and options, for both names."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .common.streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "Watch 24 orders survive two killed workers."),
-    "init": ("init:init", "Write a small example project."),
+    "init": ("project.init:init", "Write a small example project."),
     "dev": ("dev.command:dev", "Run a worker that reloads when the code changes, and watch its runs."),
     "worker": ("workers.worker:worker", "Run a worker for the App that MODULE holds."),
     "explain": ("runs.explain:explain", "Say where a run stands and why."),
@@ -27,11 +27,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schedule": ("schedules.group:schedule", "List, write, pause, resume, delete and run schedules."),
     "workers": ("workers.listing:workers", "List the workers that are alive."),
     "events": ("history.events:events", "Print the audit trail of all runs."),
-    "top": ("top:top", "Show counts, rates, lateness and workers, live."),
+    "top": ("top.command:top", "Show counts, rates, lateness and workers, live."),
     "outbox": ("outbox.group:outbox", "Take events to others; see what waits, offer again, skip."),
-    "doctor": ("doctor:doctor", "Examine a database and the work in it."),
-    "prune": ("prune:prune", "Delete old finished runs for good."),
-    "migrate": ("schema:migrate", "Bring the tables of a database up or down; or print the SQL."),
+    "doctor": ("maintenance.doctor:doctor", "Examine a database and the work in it."),
+    "prune": ("maintenance.prune:prune", "Delete old finished runs for good."),
+    "migrate": ("schema.group:migrate", "Bring the tables of a database up or down; or print the SQL."),
     "bench": ("bench.command:bench", "Measure what a database gives on this machine."),
     "completion": ("completion:completion", "Print a completion script for a shell."),
 }

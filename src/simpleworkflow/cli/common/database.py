@@ -27,6 +27,19 @@ def opened(url: str | None) -> Iterator[App]:
         app.sync.close()
 
 
+@contextmanager
+def opened_or_new(url: str | None) -> Iterator[App]:
+    """The App of a database that may not exist yet, closed afterwards."""
+    from ...app import App
+
+    place_of(url)
+    app = App(url)
+    try:
+        yield app
+    finally:
+        app.sync.close()
+
+
 def place_of(url: str | None) -> DatabaseURL:
     """The database that a command uses. `--url` was checked before, so an invalid URL comes from the environment."""
     from ...config import default_url

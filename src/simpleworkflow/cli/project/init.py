@@ -1,7 +1,7 @@
-"""`simpleworkflow init [DIR]`: a small project that runs at once: a workflow, a program that starts it, a test.
+"""`simpleworkflow init [DIR]`: writes a small project: a workflow, a program that starts it, a test.
 
-Nothing that exists is ever overwritten: when one of the files is there, none is written. The files are package data,
-with names that no tool mistakes for code of this package (`templates/*.tmpl`).
+Nothing is overwritten: when one of the files exists, none is written. The templates are package data; their suffix
+`.tmpl` keeps tools from taking them for code of this package.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from .common.options import json_option
-from .common.output import fail, say_json
+from ..common.options import json_option
+from ..common.output import fail, say_json
 
 FILES = {
     "workflows.py": "workflows.py.tmpl",
@@ -24,7 +24,7 @@ FILES = {
     "requirements.txt": "requirements.txt.tmpl",
     ".gitignore": "gitignore.tmpl",
 }
-"""What is written -> where its text stands."""
+"""File of the project -> template."""
 
 
 @click.command()
@@ -59,7 +59,7 @@ def _write(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, template in FILES.items():
-            with (folder / name).open("x", encoding="utf-8") as file:  # x: also when somebody else was quicker
+            with (folder / name).open("x", encoding="utf-8") as file:  # x: refuses a file that was made meanwhile
                 file.write((templates / template).read_text(encoding="utf-8"))
             written.append(folder / name)
     except OSError as error:

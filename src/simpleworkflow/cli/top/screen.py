@@ -1,5 +1,4 @@
-"""How `top` looks: a few lines of figures, then a row per type. The same text lives on a terminal and is printed
-once in a pipe."""
+"""How `top` prints: a few lines of figures, then a row per type; redrawn on a terminal, printed once in a pipe."""
 
 from __future__ import annotations
 
@@ -12,25 +11,25 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..clock import monotonic
-from ..model.errors import StoreUnavailable
-from ..model.records import Count
-from ..model.states import OPEN, Status
-from .common.instants import now
-from .common.output import safe
-from .screen.table import Column, table_lines
-from .screen.text import STYLES, length, say, when
+from ...clock import monotonic
+from ...model.errors import StoreUnavailable
+from ...model.records import Count
+from ...model.states import OPEN, Status
+from ..common.instants import now
+from ..common.output import safe
+from ..screen.table import Column, table_lines
+from ..screen.text import STYLES, length, say, when
 
 if TYPE_CHECKING:
-    from .top import Counts, Looker, Snapshot
+    from .snapshots import Counts, Looker, Snapshot
 
 LATE = 5.0
-"""Seconds after which a due run that nobody has claimed deserves a colour."""
+"""Seconds after which the lateness is shown in red."""
 ORDER = tuple(Status)
 
 
 async def watch_plainly(looker: Looker, out: Console, place: str, interval: float, limit: int) -> None:
-    """Until Ctrl-C, one look below the other, for a terminal that cannot move its cursor."""
+    """Print one look below the other until Ctrl-C, for a terminal that cannot move its cursor."""
     started = False
     while True:
         try:
@@ -50,7 +49,7 @@ async def watch_plainly(looker: Looker, out: Console, place: str, interval: floa
 
 
 async def watch_live(looker: Looker, out: Console, place: str, interval: float, limit: int) -> None:
-    """Until Ctrl-C. The whole screen is used and given back."""
+    """Redraw the whole screen until Ctrl-C, then restore it."""
     snapshot: Snapshot | None = None
     problem: str | None = None
     started = False

@@ -1,7 +1,7 @@
-"""`simpleworkflow prune`: delete finished runs that are older than so much, for good.
+"""`simpleworkflow prune`: deletes old finished runs for good.
 
-Without --yes it counts first, says how many there are of what, and asks. It can be stopped at any point and called
-again; a cron job calls it with --yes. Workers whose App has keep= need no such job.
+Without --yes it counts first and asks. It can be stopped at any point and called again. A cron job calls it with --yes;
+workers whose App has keep= need no such job.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..model.keeping import ENDS, Kept, Pruned
-from .common.database import opened
-from .common.interrupts import stopped_by_sigterm
-from .common.options import check_duration, check_prefixes, json_option, url_option
-from .common.output import counted, fail, say_json
+from ...model.keeping import ENDS, Kept, Pruned
+from ..common.database import opened
+from ..common.interrupts import stopped_by_sigterm
+from ..common.options import check_duration, check_prefixes, json_option, url_option
+from ..common.output import counted, fail, say_json
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ...app import App
 
 Tell = Callable[[Pruned], object]
 MOST_LINES = 20
@@ -91,7 +91,7 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
         if dry_run:
             fail("interrupted; nothing was deleted")
         were = "was" if so_far.total == 1 else "were"
-        # At least: a batch may have been under way.
+        # "at least": a batch may have been under way.
         told = f"interrupted; at least {counted(so_far.total, 'run')} {were} deleted for good"
         fail(f"{told}, the others are whole; call again to go on")
 

@@ -1,9 +1,8 @@
-"""`simpleworkflow top`: counts, rates, lateness and workers, live.
+"""What `simpleworkflow top` shows: rates, lateness, workers and counts.
 
-A look must stay cheap however large the tables are. Rates come from the newest events, by id; lateness from the index
-of due runs, lane by lane; workers and what they hold from the index of leased runs. Only the counts read the whole
-table of runs, so they are taken in the background, and never for more than a twentieth of the time: the screen says
-how old they are. A database that cannot be reached is told and waited for.
+A look is cheap however large the tables are. Rates come from the newest events, by id; lateness from the index of due
+runs, lane by lane; workers from the index of leased runs. Only the counts read the whole table of runs: they are taken
+in the background, for a twentieth of the time at most, and the screen says how old they are.
 """
 
 from __future__ import annotations
@@ -13,23 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import click
-
-from ..clock import monotonic
-from ..model.errors import StoreUnavailable
-from ..model.records import Count, Pulse
-from ..model.states import TERMINAL, EventType
-from .common.database import opened, place_of
-from .common.instants import Interval
-from .common.interrupts import run_in_a_loop, stopped_by_sigterm
-from .common.options import json_option, url_option
-from .common.output import say_json
+from ...clock import monotonic
+from ...model.errors import StoreUnavailable
+from ...model.records import Count, Pulse
+from ...model.states import TERMINAL, EventType
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ...app import App
 
 SHARE = 20
-"""Counting may take one part in so many of the time."""
+"""Counting may take one part in this many of the time."""
 RATES: Mapping[str, frozenset[EventType]] = {
     "triggered": frozenset({EventType.CREATED}),
     "finished": frozenset(EventType(status.value) for status in TERMINAL),
@@ -47,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one look has seen."""
+    """The result of one look."""
 
     rates: dict[str, float]
     is_partial: bool
@@ -59,45 +51,9 @@ class Snapshot:
     problem: str | None = None
 
 
-@click.command()
-@url_option
-@click.option("--interval", default="2s", show_default=True, type=Interval(0.1), help="Between looks.")
-@click.option("--once", is_flag=True, help="One look, one interval long, then stop; without a terminal always so.")
-@click.option("--limit", default=40, show_default=True, type=click.IntRange(1), help="Types to show.")
-@json_option
-def top(url: str | None, interval: float, once: bool, limit: int, as_json: bool) -> None:
-    """Show counts by type and status, rates, lateness and workers, live."""
-    from .screen.text import screen
-    from .top_screen import print_snapshot, snapshot_json, watch_live, watch_plainly
-
-    out = screen()
-    with opened(url) as app:
-        try:
-            with stopped_by_sigterm():
-                if not as_json and not once and out.is_terminal:
-                    watch = watch_plainly if out.is_dumb_terminal else watch_live
-                    run_in_a_loop(lambda: watch(Looker(app), out, str(place_of(url)), interval, limit))
-                    return
-                snapshot = run_in_a_loop(lambda: _look_once(app, interval))
-        except KeyboardInterrupt:
-            return
-    if as_json:
-        say_json(snapshot_json(snapshot))
-    else:
-        print_snapshot(snapshot, out, limit)
-
-
-async def _look_once(app: App, interval: float) -> Snapshot:
-    looker = Looker(app)
-    await looker.start()
-    await looker.count()
-    await asyncio.sleep(interval)
-    return await looker.look()
-
-
 @dataclass
 class Looker:
-    """Looks again and again, and remembers what the next look needs."""
+    """Takes snapshots, and remembers what the next one needs."""
 
     app: App
     counts: Counts | None = None
@@ -107,7 +63,7 @@ class Looker:
     _counting: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def start(self) -> None:
-        """Find the newest event, from which rates are counted."""
+        """Find the newest event: rates are counted from there."""
         pulse = await self.app.activity.pulse()
         self._place, self._at = pulse.last_event, monotonic()
 

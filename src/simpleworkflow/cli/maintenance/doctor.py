@@ -1,8 +1,7 @@
-"""`simpleworkflow doctor`: is this installation sound, and do runs move as they should?
+"""`simpleworkflow doctor`: examines a database and the work in it.
 
-One line per finding with a mark that can be seen without colours, the fix beneath whatever is not well, and an exit
-code for scripts: 0 when there is no problem, 1 when there is one (`--strict`: or a warning). Text from the database is
-shown, never obeyed. Lines are wrapped on a terminal only, and fixes never: a command must be there to copy.
+It prints a line per finding, with a mark that can be seen without colours, and the fix below. Lines are wrapped only on
+a terminal. Fixes never are, so that a command can be copied.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common.exit_codes import NOT_DONE
-from .common.options import import_option, json_option, url_option
-from .common.output import safe, say_json
+from ..common.exit_codes import NOT_DONE
+from ..common.options import import_option, json_option, url_option
+from ..common.output import safe, say_json
 
 if TYPE_CHECKING:
-    from ..app import App
-    from ..client.doctor.findings import Finding
+    from ...app import App
+    from ...client.doctor.findings import Finding
 
 MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "problem": ("✗", "bold red")}
 PLAIN_MARKS = {"ok": "+", "note": "-", "warning": "!", "problem": "X"}
@@ -61,10 +60,10 @@ def doctor(url: str | None, target: str | None, imports: tuple[str, ...], strict
 
 def _app(url: str | None, target: str | None, imports: tuple[str, ...]) -> App:
     if target is None:
-        from ..app import App
+        from ...app import App
 
         return App(url)
-    from .common.load_app import load_app
+    from ..common.load_app import load_app
 
     app = load_app(target, imports)
     if url is not None:
@@ -80,7 +79,7 @@ async def _examine(app: App) -> list[Finding]:
 
 
 def _for_module(finding: Finding, app: App, target: str) -> Finding:
-    """Name the module in its fix; or say that a worker of this one would not help."""
+    """Put the module into its fix, or say that a worker of this module would not help."""
     if finding.fix is None or PLACEHOLDER not in finding.fix:
         return finding
     if finding.subject is not None and not app._client.serves(finding.subject):
@@ -90,7 +89,7 @@ def _for_module(finding: Finding, app: App, target: str) -> Finding:
 
 
 def _working(*, show: bool) -> AbstractContextManager[Any]:
-    """Something that moves while a database does not answer; nothing where nobody looks."""
+    """A spinner on a terminal, for a database that is slow to answer."""
     if not (show and sys.stderr.isatty()):
         return nullcontext()
     from rich.console import Console
@@ -101,7 +100,7 @@ def _working(*, show: bool) -> AbstractContextManager[Any]:
 def show(findings: Sequence[Finding]) -> None:
     from rich.text import Text
 
-    from .screen.text import say, screen
+    from ..screen.text import say, screen
 
     out = screen()
     width = max(out.width - MARGIN, NARROWEST) if out.is_terminal else None

@@ -1,8 +1,7 @@
-"""`simpleworkflow migrate create NAME`: an empty migration, the same number and name for both databases.
+"""`simpleworkflow migrate create NAME`: writes an empty migration for both databases.
 
-What holds on one database holds on the other, so a migration is always a pair: FOLDER/postgres/NNNN_name.sql and
-FOLDER/sqlite/NNNN_name.sql, in dbmate's format. The number is one more than the highest of either folder, so a pair
-never shares a number with a file that exists on one side only. Nothing is ever overwritten.
+A migration is a pair, FOLDER/postgres/NNNN_name.sql and FOLDER/sqlite/NNNN_name.sql, in dbmate's format. The number is
+one more than the highest in either folder. Nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .common.exit_codes import CALLED_WRONGLY
-from .common.output import fail
+from ..common.exit_codes import CALLED_WRONGLY
+from ..common.output import fail
 
 DIALECTS = ("postgres", "sqlite")
 TEMPLATE = """-- {title}: say in a sentence what it is for.
@@ -51,8 +50,8 @@ def create_pair(name: str, folder: Path | None) -> list[Path]:
 
 
 def own_folder() -> Path:
-    """The package's own migrations, in a checkout. In an installed package they are not ours to add to."""
-    package = Path(__file__).resolve().parents[1]
+    """The migrations of the package, in a checkout only."""
+    package = Path(__file__).resolve().parents[2]
     if not (package.parents[1] / "pyproject.toml").is_file():
         fail("simpleworkflow is installed, not checked out: its own migrations come with it; name a folder with --dir")
     return package / "store" / "sql" / "migrations"
