@@ -81,8 +81,8 @@ def quoted(value: Any) -> str:
 
 
 def settle_values(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Any]:
-    """The settle's parameters: these runs have succeeded here. One array for each column, and the worker."""
-    return [*settle_arrays(ids, epochs), _CLAIM["worker"]]
+    """The settle's parameters: these runs have succeeded here. One array for each column, the worker, and no hint."""
+    return [*settle_arrays(ids, epochs), _CLAIM["worker"], False]
 
 
 def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[Any]]:
@@ -92,8 +92,8 @@ def settle_arrays(ids: Sequence[Any], epochs: Sequence[Any]) -> list[Sequence[An
 
 def settle_columns() -> tuple[tuple[str, str], ...]:
     batch, *others = settle().order
-    if others != ["worker"]:
-        raise Moved(f"finish_counted takes {settle().order}, not one batch and the worker")
+    if others != ["worker", "telling"]:
+        raise Moved(f"finish_counted takes {settle().order}, not one batch, the worker and whether to tell")
     return settle().batches[batch]
 
 

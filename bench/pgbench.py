@@ -97,8 +97,8 @@ def variables() -> dict[str, str]:
     """Every bound value but the two that the claim brings, by the names that `_named` gave them."""
     claimed = enumerate(claim_values(), start=1)
     values = {_LOW: _FIRST} | {f"claim_{place}": str(value) for place, value in claimed if value is not None}
-    *arrays, worker = settle_values([None] * BATCH, [None] * BATCH)
-    values[f"settle_{len(arrays) + 1}"] = worker
+    *arrays, worker, telling = settle_values([None] * BATCH, [None] * BATCH)
+    values |= {f"settle_{len(arrays) + 1}": worker, f"settle_{len(arrays) + 2}": str(telling).lower()}
     for (place, (column, _)), array in zip(_settled(), arrays, strict=True):
         if column not in _BROUGHT:
             values[f"settle_{place}"] = literal(array)

@@ -59,8 +59,8 @@ from .model.schedule import Schedule, ScheduledSlot
 from .model.states import EventType, Reason, Status
 from .runtime.context import ChildHandle, Context, SyncContext
 from .runtime.current import current
+from .runtime.durable.races import Winner
 from .runtime.failing import Failure
-from .runtime.races import Winner
 from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
 from .runtime.tracing import trace_with

@@ -12,7 +12,7 @@ from support.ledger import Raw, create, new
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.place import place_of
-from simpleworkflow.runtime.children import child_id_of
+from simpleworkflow.runtime.durable.children import child_id_of
 from simpleworkflow.store import Ledger
 
 

@@ -19,7 +19,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.client import reading
-from simpleworkflow.client.waiting import Waiters
+from simpleworkflow.client.results import ResultWaiters
 
 
 def define(app: swf.App) -> dict[str, swf.Workflow[Any, Any]]:
@@ -332,7 +332,7 @@ async def test_who_begins_to_wait_during_a_look_is_not_answered_by_it() -> None:
         async def listen(self, _: object) -> None:
             await asyncio.Event().wait()
 
-    waiters = Waiters(Slow(), poll_every=60)  # type: ignore[arg-type]
+    waiters = ResultWaiters(Slow(), poll_every=60)  # type: ignore[arg-type]
     early = asyncio.create_task(waiters.finished(run_id))
     await eventually(lambda: looks == 1, "the first look is under way")
     late = asyncio.create_task(waiters.finished(run_id))
@@ -353,7 +353,7 @@ async def test_news_that_nobody_waits_for_keep_nobody_awake() -> None:
             heard.append(hear)
             await asyncio.Event().wait()
 
-    waiters = Waiters(Prompt(), poll_every=60)  # type: ignore[arg-type]
+    waiters = ResultWaiters(Prompt(), poll_every=60)  # type: ignore[arg-type]
     assert (await waiters.finished(run_id)).id == run_id
     heard[0]("finished")
     await eventually(lambda: not waiters._news.is_set(), "it has looked, and rests")
@@ -361,11 +361,11 @@ async def test_news_that_nobody_waits_for_keep_nobody_awake() -> None:
 
 
 async def test_the_more_wait_the_longer_news_gather() -> None:
-    waiters = Waiters(SimpleNamespace(), poll_every=1.0)  # type: ignore[arg-type]
+    waiters = ResultWaiters(SimpleNamespace(), poll_every=1.0)  # type: ignore[arg-type]
     waiting, answered = (asyncio.get_running_loop().create_future() for _ in range(2))
     answered.set_result(None)
     found = []
     for crowd in (1, 100, 1_000, 10_000, 100_000):
         waiters._waiting = {uuid4(): [waiting] for _ in range(crowd)} | {uuid4(): [answered] for _ in range(5_000)}
-        found.append(waiters._gathering())
+        found.append(waiters._gather_for())
     assert found == pytest.approx([0.002, 0.002, 0.02, 0.2, 1.0])

@@ -23,7 +23,7 @@ from support.ledger import Raw, new, offer, succeeded
 from support.old_runs import DAY, orphans
 
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, writing
 
 Figure = Callable[[str, float], None]
 ROUNDS = 5
@@ -117,7 +117,7 @@ class Load:
         taken.append(time.monotonic() - began)
         if claimed:
             endings = [succeeded(lease) for lease in claimed]
-            await self._ledger.run(leases.settle(endings, "w1", fused=self._ledger.has_lateral))
+            await self._ledger.run(writing.write(endings, "w1", fused=self._ledger.has_lateral))
 
 
 def p99(values: list[float]) -> float:

@@ -27,7 +27,7 @@ import simpleworkflow as swf
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import EventType, Status, StepStatus
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import writing
 
 SOON = swf.Retry(max_attempts=3, base="10ms", cap="10ms", jitter=0)
 
@@ -296,8 +296,8 @@ async def test_a_step_retry_is_told_once_though_its_commit_was_ambiguous(ledger:
         return raw.events(lease.id).count(EventType.STEP_RETRIED)
 
     await flush(ledger, failing(1))
-    assert await ledger.run(repeated(steps.flush([failing(1)], "w1"))) == [Outcome.DONE]
+    assert await ledger.run(repeated(writing.write([failing(1)], "w1"))) == [Outcome.DONE]
     assert told() == 1
     # What had not landed is told by the repetition, in the same flush as what had.
-    assert await ledger.run(repeated(steps.flush([failing(1), failing(2)], "w1"))) == [Outcome.DONE] * 2
+    assert await ledger.run(repeated(writing.write([failing(1), failing(2)], "w1"))) == [Outcome.DONE] * 2
     assert told() == 2

@@ -22,7 +22,7 @@ import simpleworkflow as swf
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status, StepKind
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import writing
 
 LONG = "1050ms"
 ONCE = swf.Retry(max_attempts=1)
@@ -186,7 +186,7 @@ async def test_a_flush_repeated_after_a_lost_answer_emits_nothing_twice(ledger: 
     lease, other = await leased(ledger), await leased(ledger)
     batch = [emitting(lease, 0), emitting(other, 0), emitting(lease, 1)]
     assert await flush(ledger, *batch) == [Outcome.DONE] * 3
-    assert await ledger.run(repeated(steps._flush(batch, "w1"))) == [Outcome.DONE] * 3
+    assert await ledger.run(repeated(writing._write_locked(batch, "w1"))) == [Outcome.DONE] * 3
     assert await flush(ledger, emitting(lease, 2)) == [Outcome.DONE]
     assert outbox(raw, lease.id) == [(1, "told", 0), (2, "told", 1), (3, "told", 2)]
     assert outbox(raw, other.id) == [(1, "told", 0)]

@@ -29,7 +29,7 @@ from simpleworkflow.clock import new_id
 from simpleworkflow.model.moves import Ending, Outcome, Pause, Record
 from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import StepKind, StepStatus
-from simpleworkflow.store.operations.steps import Entry
+from simpleworkflow.store.operations.writing import Entry
 
 NAMES = 4
 DONE = {StepStatus.SUCCEEDED.value, StepStatus.FAILED.value}

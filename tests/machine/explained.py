@@ -27,8 +27,8 @@ from simpleworkflow.model.names import parse_prefixes
 from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import StepKind, StepStatus
 from simpleworkflow.store.operations import explain as looks
-from simpleworkflow.store.operations import steps, workers
-from simpleworkflow.store.operations.steps import Entry
+from simpleworkflow.store.operations import workers, writing
+from simpleworkflow.store.operations.writing import Entry
 
 URGENT_TYPE = "machine.urgent.v1"
 """Nobody ever claims it, so its runs stand before the others for ever."""
@@ -156,7 +156,7 @@ class ExplainedMachine(Machine):
         batch = Batch(self.law, self.seen)
         batch.entries.append(entry)
         worker = self.workers[entry.run_id, entry.epoch]
-        assert self.world.run(steps.flush(batch.entries, worker)) == batch.foretell()
+        assert self.world.run(writing.write(batch.entries, worker)) == batch.foretell()
 
     @rule(
         type=types, worker=st.sampled_from(WORKERS), pick=picks, kinds=st.sampled_from(PAUSES), gives_up=st.booleans()
@@ -173,7 +173,7 @@ class ExplainedMachine(Machine):
             batch.add(lease, "child", pick)
             assert (
                 not batch.entries
-                or self.world.run(steps.flush(batch.entries, self.worker_of(lease))) == batch.foretell()
+                or self.world.run(writing.write(batch.entries, self.worker_of(lease))) == batch.foretell()
             )
         waits = [wait for kind in kinds if (wait := self._wait(lease, kind)) is not None]
         if not waits and any(step.status in OPEN_STEPS for step in self.law.runs[lease.id].steps.values()):
@@ -185,7 +185,7 @@ class ExplainedMachine(Machine):
         batch = Batch(self.law, self.seen)
         pause = replace(paused(lease, *waits, due_in=due_in, wakes=wakes), awaited=tuple(w.step_id for w in waits))
         batch.entries.append(pause)
-        assert self.world.run(steps.flush(batch.entries, self.worker_of(lease))) == batch.foretell()
+        assert self.world.run(writing.write(batch.entries, self.worker_of(lease))) == batch.foretell()
 
     @rule(type=types, worker=st.sampled_from(WORKERS), pick=picks, sleeps=st.booleans())
     def wait_for_time_or_nobody(self, type: str, worker: str, pick: int, sleeps: bool) -> None:

@@ -25,7 +25,7 @@ from simpleworkflow.clock import new_id
 from simpleworkflow.model.errors import AlreadyFinished, IdempotencyConflict
 from simpleworkflow.model.records import Created, Lease, NewRun, Renewal
 from simpleworkflow.model.states import Status
-from simpleworkflow.store.operations import leases, runs, steps
+from simpleworkflow.store.operations import leases, runs, steps, writing
 
 WORKERS = ["anna", "bert"]
 TYPES = ["machine.a.v1", "machine.b.v1"]
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             if self.worker_of(lease) == worker:  # a worker writes for itself alone
                 batch.add(lease, kind, detail)
         if batch.entries:
-            outcomes = self.world.run(steps.flush(batch.entries, worker))
+            outcomes = self.world.run(writing.write(batch.entries, worker))
             assert outcomes == batch.foretell()
             for entry, outcome in zip(batch.entries, outcomes, strict=True):
                 self.world.seen[f"{type(entry).__name__} {outcome}"] += 1

@@ -42,14 +42,12 @@ COUNTED = {
     "load",
     "reload",
     "get",
-    "_flush",
+    "_write_locked",
     "_record_fenced",
     "_record_results",
     "_finish",
     "_finish_counted",
     "_settle",
-    "_settle_family",
-    "settle_free",
 }
 
 OPERATION: contextvars.ContextVar[str | None] = contextvars.ContextVar("points_operation", default=None)

@@ -17,7 +17,7 @@ from races.arena import Figure, Ring, Stages, Tally
 from simpleworkflow.clock import new_id
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import Lease
-from simpleworkflow.store.operations import runs, steps
+from simpleworkflow.store.operations import runs, writing
 from simpleworkflow.store.operations.runs import Controlled
 
 CANCEL_FIRST, ENDING_FIRST = "cancel before the ending", "ending before the cancel"
@@ -50,7 +50,7 @@ async def race(ring: Ring, size: int, tally: Tally) -> None:
 async def end(ring: Ring, stages: Stages, leases: list[Lease], outcomes: dict[UUID, tuple[Outcome, str]]) -> None:
     endings = [ring.dice.choice([succeeded, failed])(lease) for lease in leases]
     records = [record(lease) for lease in leases] if ring.dice.random() < 0.5 else []
-    entries: list[steps.Entry] = [*records, *endings]
+    entries: list[writing.Entry] = [*records, *endings]
     await stages.begin("ending")
     answers = await flush(ring.ours, *entries)
     for ending, answer in zip(endings, answers[len(records) :], strict=True):

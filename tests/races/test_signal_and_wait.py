@@ -17,7 +17,7 @@ from races.arena import Figure, Ring, Stages, Tally
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import Lease, Signal
 from simpleworkflow.model.states import StepKind
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import steps, writing
 
 BEFORE_CLAIM, BEFORE_HISTORY = "signal before the claim", "signal between claim and history"
 BEFORE_PAUSE, AFTER_PAUSE = "signal between history and pause", "signal after the pause"
@@ -63,7 +63,7 @@ async def wait_for_signal(ring: Ring, stages: Stages, type: str, size: int, tall
 
 
 async def consume(ring: Ring, told: list[tuple[Lease, Signal]]) -> None:
-    entries: list[steps.Entry] = []
+    entries: list[writing.Entry] = []
     for lease, signal in told:
         output = signal.payload_json
         entries += [record(lease, WAIT, kind=StepKind.SIGNAL, output=output, signal_id=signal.id), succeeded(lease)]

@@ -46,7 +46,6 @@ def test_both_databases_bind_the_same_parameters(name: str) -> None:
 
 def test_no_statement_exists_on_one_database_alone_but_hints_and_the_fence_that_saves_round_trips() -> None:
     assert set(OVERRIDES) ^ set(PORTABLE) == {
-        "finish_and_tell",
         "finish_counted",
         "notify",
         "record_fenced",

@@ -9,7 +9,7 @@ from support.ledger import Raw, leased, paused, waiting
 
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import writing
 
 
 class Left:
@@ -30,7 +30,7 @@ def due_after(raw: Raw, row: dict[str, Any], column: str) -> float:
 async def test_a_wait_that_is_written_late_is_due_when_it_was_meant(ledger: Ledger, raw: Raw, fused: bool) -> None:
     lease, left = await leased(ledger), Left()
     wait = waiting(lease, due_in=left(), left=left, elapsed=0.0)
-    operation = steps.flush([wait], "w1", fused=fused and ledger.has_lateral)
+    operation = writing.write([wait], "w1", fused=fused and ledger.has_lateral)
     left.seconds = 60.0  # the database was away
     assert await ledger.run(operation) == [Outcome.DONE]
     (row,) = raw.steps(lease.id)
@@ -41,7 +41,7 @@ async def test_a_pause_that_is_written_late_ends_when_it_was_meant(ledger: Ledge
     lease, left = await leased(ledger), Left()
     pause = paused(lease, waiting(lease, due_in=left(), left=left, elapsed=0.0), due_in=left())
     pause.left = left
-    operation = steps.flush([pause], "w1")
+    operation = writing.write([pause], "w1")
     left.seconds = 60.0
     assert await ledger.run(operation) == [Outcome.DONE]
     assert due_after(raw, raw.row(lease.id), "run_at") == pytest.approx(60.0, abs=0.001)

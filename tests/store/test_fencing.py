@@ -40,7 +40,7 @@ from simpleworkflow.model.moves import Ending, Outcome
 from simpleworkflow.model.records import Lease
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, writing
 
 ENDINGS = [succeeded, failed, retried, released, overran]
 
@@ -112,7 +112,7 @@ async def test_successes_in_one_batch_learn_which_of_them_were_lost(ledger: Ledg
     cancelled, *good = [await leased(ledger) for _ in range(3)]
     await ledger.run(runs.cancel([cancelled.id]))
     endings = [succeeded(one) for one in (good[0], stale, cancelled, good[1])]
-    outcomes = await ledger.run(leases.settle(endings, "w1", fused=ledger.has_lateral))
+    outcomes = await ledger.run(writing.write(endings, "w1", fused=ledger.has_lateral))
     assert outcomes == [Outcome.DONE, Outcome.LOST, Outcome.LOST, Outcome.DONE]
     assert [raw.row(one.id)["status"] for one in (*good, current, cancelled)] == [
         "succeeded", "succeeded", "leased", "cancelled",
@@ -183,7 +183,7 @@ async def test_a_repeated_flush_that_had_landed_is_done(
     lease = await leased(ledger, parent_id=parent)
     assert await settle(ledger, ending(lease)) == [Outcome.DONE]
     before, story = raw.row(lease.id), raw.events(lease.id)
-    assert await ledger.run(repeated(leases.settle([ending(lease)], "w1"))) == [Outcome.DONE]
+    assert await ledger.run(repeated(writing.write([ending(lease)], "w1"))) == [Outcome.DONE]
     assert raw.row(lease.id) == before
     assert raw.events(lease.id) == story
 
@@ -193,28 +193,28 @@ async def test_a_repeated_flush_that_had_not_landed_lands(
     ledger: Ledger, raw: Raw, ending: Callable[[Any], Ending]
 ) -> None:
     lease = await leased(ledger)
-    assert await ledger.run(repeated(leases.settle([ending(lease)], "w1"))) == [Outcome.DONE]
+    assert await ledger.run(repeated(writing.write([ending(lease)], "w1"))) == [Outcome.DONE]
     assert raw.row(lease.id)["status"] == ending(lease).status
 
 
 async def test_a_repeated_flush_is_lost_when_somebody_else_ended_the_run(ledger: Ledger) -> None:
     lease = await leased(ledger)
     await ledger.run(runs.cancel([lease.id]))
-    assert await ledger.run(repeated(leases.settle([succeeded(lease)], "w1"))) == [Outcome.LOST]
+    assert await ledger.run(repeated(writing.write([succeeded(lease)], "w1"))) == [Outcome.LOST]
 
 
 async def test_a_repeated_flush_is_lost_when_the_run_was_reclaimed(ledger: Ledger, raw: Raw) -> None:
     stale, current = await reclaimed(ledger, raw)
-    assert await ledger.run(repeated(leases.settle([succeeded(stale)], "w1"))) == [Outcome.LOST]
+    assert await ledger.run(repeated(writing.write([succeeded(stale)], "w1"))) == [Outcome.LOST]
     await settle(ledger, succeeded(current))
-    assert await ledger.run(repeated(leases.settle([succeeded(stale)], "w1"))) == [Outcome.LOST]
+    assert await ledger.run(repeated(writing.write([succeeded(stale)], "w1"))) == [Outcome.LOST]
 
 
 async def test_a_repeated_success_is_lost_when_the_run_was_swept(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger)
     raw.age(lease.id, 60, "lease_until")
     await sweep(ledger)
-    assert await ledger.run(repeated(leases.settle([succeeded(lease)], "w1"))) == [Outcome.LOST]
+    assert await ledger.run(repeated(writing.write([succeeded(lease)], "w1"))) == [Outcome.LOST]
 
 
 # The statement that was already under way (PostgreSQL; SQLite has one writer at a time)

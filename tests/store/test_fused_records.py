@@ -13,7 +13,7 @@ from simpleworkflow.model.errors import StoreError
 from simpleworkflow.model.moves import Outcome, Record
 from simpleworkflow.model.states import StepStatus
 from simpleworkflow.store import Ledger, open_ledger
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import steps, writing, written_rows
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def pg(postgres_url: str) -> AsyncIterator[tuple[Ledger, Raw]]:
 
 
 async def fused(ledger: Ledger, *records: Record) -> list[Outcome]:
-    operation = steps.flush(list(records), "w1", fused=True)
+    operation = writing.write(list(records), "w1", fused=True)
     assert operation.name in {"_record_fenced", "_record_results"}
     return await ledger.run(operation)
 
@@ -89,8 +89,8 @@ async def test_a_text_that_holds_the_separator_of_texts_is_nobody_elses(pg: tupl
     lease = await leased(ledger)
     odd = {"step_id": {"step_id": "a\x1fb#0"}, "input": {"input": '"a"\x1f"b"'}, "output": {"output": "1\x1f2"}}[where]
     results = [record(lease, "first#0", output="1"), record(lease, **{"step_id": "odd#0", "output": "2"} | odd)]
-    assert steps.in_columns(results) is None
-    assert steps.in_columns(results[:1]) is not None
+    assert written_rows.in_columns(results) is None
+    assert written_rows.in_columns(results[:1]) is not None
     if where == "step_id":
         assert await fused(ledger, *results, record(lease, "last#0", output="3")) == [Outcome.DONE] * 3
         history = (await ledger.run(steps.load([lease.id])))[lease.id]
@@ -118,7 +118,7 @@ async def test_a_record_that_waited_for_a_newer_epoch_is_lost(pg: tuple[Ledger, 
             "UPDATE workflow.workflow_run SET lease_epoch = lease_epoch + 1, version = version + 1 WHERE id = %s",
             [lease.id],
         )
-        operation: Any = steps.flush([record(lease, "late#0")], "w1", fused=True)
+        operation: Any = writing.write([record(lease, "late#0")], "w1", fused=True)
         operation.impatient = False
         task = await held_up(raw, other, ledger.run(operation))
         other.commit()
@@ -132,4 +132,4 @@ async def test_records_that_leave_more_than_their_row_take_the_long_road(
 ) -> None:
     ledger, _ = pg
     lease = await leased(ledger)
-    assert steps.flush([record(lease, "a#0", **extra)], "w1", fused=True).name == "_flush"
+    assert writing.write([record(lease, "a#0", **extra)], "w1", fused=True).name == "_write_locked"

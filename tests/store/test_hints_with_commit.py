@@ -20,7 +20,7 @@ from simpleworkflow.runtime.hints import Hinter
 from simpleworkflow.runtime.journal import Journal
 from simpleworkflow.store import open_ledger
 from simpleworkflow.store.drivers.postgres import PostgresDriver
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import runs, writing
 
 
 def heard(listener: psycopg.Connection[tuple[object, ...]]) -> list[str]:
@@ -57,10 +57,10 @@ async def test_a_run_that_ends_alone_is_told_with_its_commit_and_only_if_it_was_
     lease = await leased(ledger)
     with psycopg.connect(postgres_url, autocommit=True) as listener:
         listener.execute("LISTEN simpleworkflow_workflow")
-        ended = leases.settle([succeeded(lease)], "w1", fused=True, telling=True)
+        ended = writing.write([succeeded(lease)], "w1", fused=True, telling=True)
         assert await ledger.run(ended) == [Outcome.DONE]
         assert heard(listener) == ["finished"]
-        late = leases.settle([succeeded(lease._replace(epoch=7))], "w1", fused=True, telling=True)
+        late = writing.write([succeeded(lease._replace(epoch=7))], "w1", fused=True, telling=True)
         assert await ledger.run(late) == [Outcome.LOST]
         assert heard(listener) == []
     await ledger.close()
@@ -114,10 +114,10 @@ async def test_a_hint_that_the_server_refuses_fails_neither_a_trigger_nor_an_end
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full queue of notifications, which may be another database's doing, refuses the commit that brings one more."""
-    execute, refused = PostgresDriver._execute, []
+    execute, refused, both = PostgresDriver._execute, list[str](), {"insert_plain", "finish_counted"}
 
     async def full(self: PostgresDriver, connection: Any, wanted: Any) -> Any:
-        if getattr(wanted, "name", "").endswith("_and_tell"):
+        if getattr(wanted, "name", "") in both and wanted.parameters["telling"]:
             refused.append(wanted.name)
             raise asyncpg.ProgramLimitExceededError("too many notifications in the NOTIFY queue")
         return await execute(self, connection, wanted)
@@ -130,7 +130,6 @@ async def test_a_hint_that_the_server_refuses_fails_neither_a_trigger_nor_an_end
     async def alone(ctx: swf.Context, number: int) -> int:
         return number + 1
 
-    both = {"insert_plain_and_tell", "finish_and_tell"}
     async with app.worker():
         for number in range(200):  # a hint rides with a commit when its turn comes, and these two share the turns
             assert await app.run(alone, number, timeout=10) == number + 1

@@ -22,7 +22,7 @@ from simpleworkflow.model.moves import Result
 from simpleworkflow.model.names import EVERYTHING
 from simpleworkflow.store.catalog import statements
 from simpleworkflow.store.drivers.postgres import _PLANNER, bind
-from simpleworkflow.store.operations import steps
+from simpleworkflow.store.operations import written_rows
 
 SMALL, LARGE = 2_000, 200_000
 BATCH = 100
@@ -171,17 +171,17 @@ def recorded(lease: tuple[Any, int], number: int) -> tuple[Any, ...]:
 
 OURS = {"worker": "w1"}
 BY_LEASE: dict[str, Any] = {
-    "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held]} | OURS,
+    "finish_counted": lambda held: {"b": [(*lease, 1000, "1") for lease in held], "telling": True} | OURS,
     "record_results": lambda held: (
-        steps.in_columns([Result(*lease, "step#1", 0.001, None, "1") for lease in held]) | OURS
+        written_rows.in_columns([Result(*lease, "step#1", 0.001, None, "1") for lease in held]) | OURS
     ),
     "record_fenced": lambda held: {"s": [recorded(lease, 1) for lease in held]} | OURS,
     "pause_runs": lambda held: {"b": [(*lease, 0, 1000) for lease in held]} | OURS,
     "progress_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
     "settle_runs": lambda held: {"b": [settled(lease) for lease in held]} | OURS,
-    "settle_family": lambda held: {"b": [settled(lease) for lease in held]} | OURS,
     "renew_leases": lambda held: {"b": [(*lease, LEASE_US) for lease in held]} | OURS,
     "lock_leases": lambda held: {"b": held} | OURS,
+    "lock_free_leases": lambda held: {"b": held} | OURS,
     "lease_states": lambda held: {"b": held} | OURS,
     "lock_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},
     "get_runs": lambda held: {"b": [(run_id,) for run_id, _ in held]},

@@ -46,7 +46,7 @@ from simpleworkflow.model.records import Lease, Signal
 from simpleworkflow.model.states import Status, StepKind
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.drivers.borrowed import run_on
-from simpleworkflow.store.operations import leases, runs, steps
+from simpleworkflow.store.operations import leases, runs, steps, writing
 
 DONE, WOKEN, LOST = Outcome.DONE, Outcome.WOKEN, Outcome.LOST
 
@@ -451,7 +451,7 @@ async def test_a_signal_behind_a_finish_is_refused_or_accepted_as_the_finish_goe
 ) -> None:
     ledger, raw = pg
     lease = await leased(ledger)
-    assert await run_on(other, ledger.url, leases.settle([succeeded(lease)], "w1")) == [DONE]
+    assert await run_on(other, ledger.url, writing.write([succeeded(lease)], "w1")) == [DONE]
     task = await held_up(raw, other, tell(ledger, lease.id))
     if commits:
         other.commit()
@@ -508,7 +508,7 @@ async def test_a_signal_behind_a_pause_wakes_the_paused_run(
     lease = await leased(ledger)
     if held:
         await ledger.run(runs.hold([lease.id]))
-    assert await run_on(other, ledger.url, steps.flush([paused(lease, awaited(lease))], "w1")) == [DONE]
+    assert await run_on(other, ledger.url, writing.write([paused(lease, awaited(lease))], "w1")) == [DONE]
     task = await held_up(raw, other, tell(ledger, lease.id))
     other.commit()
     signal_id = await task

@@ -50,7 +50,7 @@ from simpleworkflow.model.records import Lease, NewRun
 from simpleworkflow.model.states import Status, StepKind, StepStatus
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.drivers.borrowed import run_on
-from simpleworkflow.store.operations import leases, runs, steps, workers
+from simpleworkflow.store.operations import leases, runs, steps, workers, writing
 
 DONE, WOKEN, LOST = Outcome.DONE, Outcome.WOKEN, Outcome.LOST
 CHILD = "test.child.v1"
@@ -522,7 +522,7 @@ async def test_a_paused_run_can_be_cancelled_and_its_history_stays(ledger: Ledge
 
 async def again(ledger: Ledger, *entries: Any) -> list[Outcome]:
     """As the driver repeats it: it is ours to know whether the first try has landed."""
-    return await ledger.run(repeated(steps._flush(entries, "w1")))
+    return await ledger.run(repeated(writing._write_locked(entries, "w1")))
 
 
 async def test_a_repeated_pause_that_had_landed_is_done(ledger: Ledger, raw: Raw) -> None:
@@ -794,7 +794,7 @@ async def test_a_parent_cancelled_second_takes_its_new_child_along(
 ) -> None:
     ledger, raw = pg
     parent = await leased(ledger)
-    assert await run_on(other, ledger.url, steps.flush([starting(parent)], "w1")) == [DONE]
+    assert await run_on(other, ledger.url, writing.write([starting(parent)], "w1")) == [DONE]
     task = await held_up(raw, other, ledger.run(runs.cancel([parent.id])))
     other.commit()
     (answer,) = await task
@@ -810,7 +810,7 @@ async def test_a_child_that_ends_while_its_parent_pauses_wakes_it(
     ledger, raw = pg
     parent = await leased(ledger)
     child = await leased(ledger, CHILD, parent_id=parent.id)
-    assert await run_on(other, ledger.url, steps.flush([paused(parent)], "w1")) == [DONE]
+    assert await run_on(other, ledger.url, writing.write([paused(parent)], "w1")) == [DONE]
     task = await held_up(raw, other, settle(ledger, succeeded(child)))
     other.commit()
     assert await task == [DONE]
@@ -823,7 +823,7 @@ async def test_a_pause_that_waits_for_the_end_of_a_child_is_woken(
     ledger, raw = pg
     parent = await leased(ledger)
     child = await leased(ledger, CHILD, parent_id=parent.id)
-    assert await run_on(other, ledger.url, leases.settle([succeeded(child)], "w1")) == [DONE]
+    assert await run_on(other, ledger.url, writing.write([succeeded(child)], "w1")) == [DONE]
     task = await held_up(raw, other, flush(ledger, paused(parent, waiting(parent))))
     other.commit()
     assert await task == [WOKEN]

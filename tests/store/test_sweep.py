@@ -29,7 +29,7 @@ from support.ledger import (
 from simpleworkflow.model import moves
 from simpleworkflow.model.states import Status
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import leases, runs, writing
 
 
 async def crash_again(ledger: Ledger, raw: Raw, run_id: UUID) -> Status:
@@ -197,7 +197,7 @@ async def test_what_came_back_unstarted_must_still_start_in_time(ledger: Ledger,
 
 async def test_a_claim_that_was_lost_on_the_way_is_no_start_either(ledger: Ledger, raw: Raw) -> None:
     lease = await leased(ledger, start_within=5)
-    assert await ledger.run(leases.release_strangers(raw.row(lease.id)["leased_by"], set())) == 1
+    assert await ledger.run(writing.release_strangers(raw.row(lease.id)["leased_by"], set())) == 1
     raw.age(lease.id, 60)
     assert await ledger.run(leases.expire(limit=10)) == [lease.id]
 
@@ -233,7 +233,7 @@ async def test_a_run_whose_claims_are_always_lost_on_the_way_still_times_out(led
     (run_id,) = await create(ledger)
     for _ in range(2):
         assert len(await claim(ledger, offer(timeout=60))) == 1
-        await ledger.run(leases.release_strangers(raw.row(run_id)["leased_by"], set()))
+        await ledger.run(writing.release_strangers(raw.row(run_id)["leased_by"], set()))
         assert await ledger.run(leases.expire(limit=10)) == []
         raw.age(run_id, 40)
     assert await ledger.run(leases.expire(limit=10)) == [run_id]

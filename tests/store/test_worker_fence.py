@@ -36,7 +36,7 @@ from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.records import Lease
 from simpleworkflow.model.states import StepKind, StepStatus
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs, steps
+from simpleworkflow.store.operations import leases, runs, steps, writing
 
 DONE, LOST = Outcome.DONE, Outcome.LOST
 
@@ -75,9 +75,9 @@ async def test_a_worker_cannot_write_under_another_workers_lease_though_the_epoc
     lease = await rewritten(ledger, raw)
     before = raw.everything()
     fuse = fused and ledger.has_lateral
-    assert await ledger.run(steps.flush([WRITES[write](lease)], "w1", fused=fuse)) == [LOST]
+    assert await ledger.run(writing.write([WRITES[write](lease)], "w1", fused=fuse)) == [LOST]
     assert raw.everything() == before
-    assert await ledger.run(steps.flush([WRITES[write](lease)], "w2", fused=fuse)) == [DONE]
+    assert await ledger.run(writing.write([WRITES[write](lease)], "w2", fused=fuse)) == [DONE]
 
 
 async def test_the_stale_worker_is_told_that_it_owns_nothing(ledger: Ledger, raw: Raw) -> None:
@@ -100,8 +100,8 @@ async def test_an_end_that_another_worker_wrote_is_not_taken_for_ones_own(ledger
     """Repeated after an answer that was lost: the run stands as both meant to leave it."""
     lease = await rewritten(ledger, raw)
     assert await flush(ledger, WRITES[write](lease), worker="w2") == [DONE]
-    assert await ledger.run(repeated(steps.flush([WRITES[write](lease)], "w1"))) == [LOST]
-    assert await ledger.run(repeated(steps.flush([WRITES[write](lease)], "w2"))) == [DONE]
+    assert await ledger.run(repeated(writing.write([WRITES[write](lease)], "w1"))) == [LOST]
+    assert await ledger.run(repeated(writing.write([WRITES[write](lease)], "w2"))) == [DONE]
 
 
 async def test_the_undo_of_a_run_does_not_wait_less_because_a_stale_worker_has_stopped(

@@ -26,7 +26,7 @@ from simpleworkflow.model.names import EVERYTHING
 from simpleworkflow.model.records import Definition, History, Lane, Lease, NewRun, Run
 from simpleworkflow.model.states import OPEN, TERMINAL, EventType, Status, StepKind, StepStatus
 from simpleworkflow.store import Ledger
-from simpleworkflow.store.operations import leases, runs, steps, workers
+from simpleworkflow.store.operations import leases, runs, steps, workers, writing
 from simpleworkflow.store.protocol import Operation
 
 from .waiting import eventually
@@ -188,7 +188,7 @@ async def leased(ledger: Ledger, type: str = TYPE, **rest: Any) -> Lease:
 
 
 async def settle(ledger: Ledger, *endings: Ending, worker: str = "w1") -> list[Outcome]:
-    return await ledger.run(leases.settle(endings, worker))
+    return await ledger.run(writing.write(endings, worker))
 
 
 async def get(ledger: Ledger, run_id: UUID) -> Run:
@@ -249,8 +249,8 @@ def overran(lease: Any) -> Ending:
     return moves.overrun(lease, ERROR, "too late", elapsed=0.01)
 
 
-async def flush(ledger: Ledger, *entries: steps.Entry, worker: str = "w1") -> list[Outcome]:
-    return await ledger.run(steps.flush(entries, worker))
+async def flush(ledger: Ledger, *entries: writing.Entry, worker: str = "w1") -> list[Outcome]:
+    return await ledger.run(writing.write(entries, worker))
 
 
 def record(lease: Any, step_id: str = "charge#1", **rest: Any) -> Record:

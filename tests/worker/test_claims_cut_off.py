@@ -14,7 +14,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.drivers.sqlite import _Engine
-from simpleworkflow.store.operations import leases
+from simpleworkflow.store.operations import leases, writing
 from simpleworkflow.store.protocol import Operation
 
 RUNS = 5
@@ -121,6 +121,6 @@ async def test_strangers_are_handed_back_and_what_is_known_is_not(ledger: Ledger
     mine = await leased(ledger)
     await leased(ledger)
     (worker,) = await ledger.run(leases.lease_holders())
-    assert await ledger.run(leases.release_strangers(worker, {mine.id})) == 1
+    assert await ledger.run(writing.release_strangers(worker, {mine.id})) == 1
     assert await ledger.run(leases.leased_by(worker)) == [(mine.id, mine.epoch)]
-    assert await ledger.run(leases.release_strangers(worker, {mine.id})) == 0
+    assert await ledger.run(writing.release_strangers(worker, {mine.id})) == 0

@@ -15,7 +15,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.clock import monotonic
 from simpleworkflow.runtime.journal import Journal
-from simpleworkflow.store.operations import leases, runs
+from simpleworkflow.store.operations import runs, writing
 from simpleworkflow.worker import errands, parting
 from simpleworkflow.worker import worker as worker_module
 from simpleworkflow.worker.worker import Worker
@@ -145,21 +145,21 @@ async def test_a_stop_is_no_longer_than_its_graces_though_somebody_has_locked_th
     await app.close()
 
 
-@pytest.mark.parametrize("refused", ["release_strangers", "settle"])
+@pytest.mark.parametrize("refused", ["release_strangers", "write"])
 async def test_a_stop_ends_though_the_database_refuses_what_it_has_to_say(
     url: str, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     app = swf.App(url, settings=BRIEF)
     with stubborn(app) as (workflow, busy):
-        worker = app._make_worker(process_ends=refused == "settle")
+        worker = app._make_worker(process_ends=refused == "write")
         working = asyncio.create_task(worker.run())
         await app.trigger(workflow)
         await eventually(busy.is_set, "the code that does not stop")
 
-        def refuse(*_: Any) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
             raise swf.StoreError("permission denied")
 
-        monkeypatch.setattr(leases, refused, refuse)
+        monkeypatch.setattr(writing, refused, refuse)
         assert await stopped(worker, working) == TAKEN_OVER
         assert not worker._renewer.is_alive(), "nobody renews what nobody will finish"
     await app.close()

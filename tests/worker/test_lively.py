@@ -12,7 +12,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow import pace
-from simpleworkflow.client.waiting import Waiters
+from simpleworkflow.client.results import ResultWaiters
 from simpleworkflow.pace import Pace
 from simpleworkflow.store import Ledger
 from simpleworkflow.worker import intake
@@ -55,12 +55,12 @@ async def test_after_work_the_next_run_is_found_without_a_hint(url: str) -> None
 
 @pytest.mark.usefixtures("deaf")
 async def test_a_result_is_found_without_a_hint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    app, may_end, looks, real = swf.App(url, settings=RARELY), threading.Event(), [], Waiters._look
+    app, may_end, looks, real = swf.App(url, settings=RARELY), threading.Event(), [], ResultWaiters._look
 
-    async def look(waiters: Waiters) -> None:
+    async def look(waiters: ResultWaiters) -> None:
         looks.append(await real(waiters))
 
-    monkeypatch.setattr(Waiters, "_look", look)
+    monkeypatch.setattr(ResultWaiters, "_look", look)
 
     @app.workflow("t.soon.v1")
     def soon(ctx: swf.SyncContext) -> str:

@@ -365,14 +365,14 @@ async def test_flushes_that_go_wrong_are_counted_and_tried_again(app: swf.App, m
     async def work(ctx: swf.Context) -> int:
         return 1
 
-    real, failures = journal.steps.flush, [StoreUnavailable("away for a moment")] * 2
+    real, failures = journal.writing.write, [StoreUnavailable("away for a moment")] * 2
 
     def flaky(*given: Any, **rest: Any) -> Any:
         if failures:
             raise failures.pop()
         return real(*given, **rest)
 
-    monkeypatch.setattr(journal.steps, "flush", flaky)
+    monkeypatch.setattr(journal.writing, "write", flaky)
     port = free_port()
     async with app.worker(name="w1", metrics_port=port):
         handle = await app.trigger(work)

@@ -155,7 +155,7 @@ class Client:
             return str(await self._with_key(key))
 
         name = f"run of key {_as_name(key)}"
-        told: str = await here.call(lambda: here.durable.remember(name, found, str))
+        told: str = await here.call(lambda: here.durable.values.remember(name, found, str))
         return UUID(told)
 
     async def _with_key(self, key: str) -> UUID:

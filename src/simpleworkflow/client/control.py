@@ -83,7 +83,7 @@ async def signal(client: Client, run_id: UUID, name: str, payload: Any, chosen_i
     here = workflow_here(client.home)
     is_derived = chosen_id is None and here is not None
     if chosen_id is None and here is not None:
-        chosen_id = await here.call(here.durable.new_signal_id)
+        chosen_id = await here.call(here.durable.signals.new_id)
     signal_id = new_id() if chosen_id is None else run_uuid(chosen_id)
     text = encode(payload, limit=client.settings.max_payload, what=f"payload of signal {name}")
     try:

@@ -1,12 +1,12 @@
-"""The engine room of an App: one background thread with an event loop that owns its I/O.
+"""The engine of an App: one background thread with an event loop that owns its connections.
 
-An App can be called from any loop, any thread and after a fork because none of them ever touches a connection that is
-not its own: calls hop into this thread and their answers hop back. (Loops that trigger much have desks of their own:
-desks.py.) It starts with the first call and is a daemon, so a program that forgets to close its App still ends.
+An App can be called from any loop, any thread and after a fork, because no caller touches a connection that is not its
+own: calls hop into this thread and their answers hop back. (Loops that trigger often have connections of their own:
+triggers/.) It starts with the first call and is a daemon, so a program that forgets to close its App still ends.
 
-Closing is where threads hang: a call that slips in after the last look would wait for a loop that no longer turns. So
-entering and closing share one gate, whoever is inside gets a moment to finish, and whoever is not done then is told
-that the App was closed.
+Closing is where threads hang: a call that enters after the last look would wait for a loop that no longer turns. So
+entering and closing share one lock, calls under way get a moment to finish, and those that are not done then get an
+error that says that the App was closed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from ..runtime.tasks import CURRENT, is_being_cancelled
 from ..store import Ledger, open_ledger
 from ..store.migrate import Applied, Migration
 from ..store.protocol import Operation
-from .desk import Answer, Desk, in_time
-from .desks import Desks
-from .doorway import Doorway
-from .waiting import Waiters
+from .results import ResultWaiters
+from .triggers.batcher import Answer, in_time
+from .triggers.road import Triggers
 
 log = logging.getLogger("simpleworkflow.client")
 
@@ -54,14 +53,12 @@ class Engine:
         self.settings = settings
         self.ledger: Ledger = open_ledger(url, schema=schema, clock=clock)
         self.loop = asyncio.new_event_loop()
-        self._gate = threading.Lock()
+        self._guard = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="simpleworkflow-engine", daemon=True)
         self.hinter = Hinter(self.ledger)
-        self.waiters = Waiters(self.ledger, settings.poll_every)
-        self._desk = Desk(self.loop, self.ledger, self.hinter, settings)
-        self._doorway: Doorway[NewRun, Answer] = Doorway(self.loop, self._desk.take)
-        self._desks = Desks(self._make_desk, self.ledger.has_lateral)
+        self.waiters = ResultWaiters(self.ledger, settings.poll_every)
+        self._triggers = Triggers(self.loop, self.ledger, self.hinter, settings)
         self._thread.start()
 
     def _serve(self) -> None:
@@ -71,7 +68,7 @@ class Engine:
     # From anywhere.
 
     async def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the engine room and wait for it without blocking the caller's loop."""
+        """Run a coroutine in the engine's thread and wait for it without blocking the caller's loop."""
         if asyncio.get_running_loop() is self.loop:
             return await work()
         inside = self._enter(work())
@@ -83,7 +80,7 @@ class Engine:
             raise
 
     def block(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the engine room and block the calling thread until it is done."""
+        """Run a coroutine in the engine's thread and block the calling thread until it is done."""
         if CURRENT.get() is not None and _in_event_loop():
             work.close()
             raise InvalidWorkflow("app.sync in an async workflow would block its whole worker; await the App instead")
@@ -100,7 +97,7 @@ class Engine:
             raise
 
     def _enter(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        with self._gate:
+        with self._guard:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(work, self.loop)
         work.close()
@@ -121,16 +118,10 @@ class Engine:
         return await self.call(lambda: self._in_time(self.ledger.migration_status(timeout=self.settings.store_timeout)))
 
     async def create(self, new: Sequence[NewRun]) -> list[Answer]:
-        """Durable when this returns. Single triggers share commits with whoever comes at the same time."""
+        """Durable when this returns."""
         if len(new) > 1:
-            return await self.call(lambda: self._desk.create_many(new))
-        here = asyncio.get_running_loop()
-        desk = self._desk if here is self.loop else self._desks.at(here)
-        return [await (self._doorway.enter(new[0]) if desk is None else desk.create(new[0]))]
-
-    def _make_desk(self, loop: asyncio.AbstractEventLoop) -> Desk:
-        ledger = self.ledger.twin()
-        return Desk(loop, ledger, Hinter(ledger), self.settings)
+            return await self.call(lambda: self._triggers.create_many(new))
+        return [await self._triggers.create(new[0])]
 
     async def _in_time(self, work: Awaitable[T]) -> T:
         return await in_time(self.ledger, self.settings, work)
@@ -143,14 +134,14 @@ class Engine:
 
     def close(self) -> None:
         """Close connections and end the thread. Blocks for a moment; from any thread but the engine's own."""
-        with self._gate:
+        with self._guard:
             if self._closed:
                 return
             self._closed = True
-            self._doorway.refuse(StoreUnavailable(CLOSED))
+            self._triggers.refuse(StoreUnavailable(CLOSED))
             shut = asyncio.run_coroutine_threadsafe(self._shut(), self.loop)
         try:
-            self._desks.close(StoreUnavailable(CLOSED), CLOSE_GRACE)
+            self._triggers.close_loops(StoreUnavailable(CLOSED), CLOSE_GRACE)
             shut.result()
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -168,7 +159,7 @@ class Engine:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1.0)
-        self._doorway.clear(StoreUnavailable(CLOSED))
+        self._triggers.clear(StoreUnavailable(CLOSED))
         await self.ledger.close()
 
     def is_inherited(self) -> bool:

@@ -73,7 +73,7 @@ class RunHandle(Generic[O]):
         """
         run_id = await self._which()
         here = workflow_here(self._client.home)
-        if here is not None and run_id in here.durable.types:
+        if here is not None and run_id in here.durable.children.types:
             awaited: O = await child_result(here, run_id, self._output_type, timeout)
             return awaited
         with nullcontext() if here is None else here.resting():

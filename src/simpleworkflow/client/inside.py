@@ -47,7 +47,7 @@ def awaited(what: str) -> Callable[[F], F]:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             made = method(self, *args, **kwargs)
             if CURRENT.get() is not None and (here := workflow_here(self._client.home)) is not None:
-                here.durable.made.add(f"{what} {id(made)}", made, what, caller(), BRANCH.get())
+                here.durable.memo.made.add(f"{what} {id(made)}", made, what, caller(), BRANCH.get())
             return made
 
         return cast(F, call)
@@ -59,8 +59,8 @@ async def start_children(here: Execution, new: Sequence[NewRun]) -> list[Created
     """Start these as children."""
 
     async def start() -> list[UUID]:
-        adopted = [here.durable.adopt(one, None) for one in new]
-        await asyncio.gather(*(here.durable.start(*one) for one in adopted))
+        adopted = [here.durable.children.adopt(one, None) for one in new]
+        await asyncio.gather(*(here.durable.children.start(*one) for one in adopted))
         return [child.id for child, _ in adopted]
 
     return [Created(child_id, True) for child_id in await here.call(start)]
@@ -73,7 +73,7 @@ async def remember_created(here: Execution, type: str, create: Callable[[], Coro
         answer = await create()
         return [str(answer.id), answer.is_new]
 
-    told = await here.call(lambda: here.durable.remember(f"trigger {type}", created, list[Any]))
+    told = await here.call(lambda: here.durable.values.remember(f"trigger {type}", created, list[Any]))
     return Created(UUID(told[0]), bool(told[1]))
 
 
@@ -91,7 +91,7 @@ async def check_same_signal(here: Execution, was: str | None, now: str) -> None:
     error = NonDeterminismError(f"{told} signals in the order in which it did, and resume the run")
 
     async def hold() -> BaseException:
-        return here.durable.misfit(error)
+        return here.durable.memo.misfit(error)
 
     raise await here.call(hold)
 
@@ -100,9 +100,11 @@ async def child_result(here: Execution, child_id: UUID, output_type: Any, timeou
     """Wait durably for a child that this workflow has started."""
 
     async def wait() -> Any:
+        durable = here.durable
         if timeout is None:
-            return await here.durable.child_result(child_id, output_type)
-        first = await here.durable.race([here.durable.child_result(child_id, output_type), here.durable.sleep(timeout)])
+            return await durable.children.child_result(child_id, output_type)
+        contenders = [durable.children.child_result(child_id, output_type), durable.timers.sleep(timeout)]
+        first = await durable.races.race(contenders)
         if first.index == 1:
             raise ResultTimeout(f"child run {child_id} has not finished within {timeout}")
         return first.value

@@ -61,7 +61,7 @@ def _to(status: Status) -> frozenset[Status]:
 MOVES: dict[str, Move] = {
     move.name: move
     for move in (
-        Move("create", frozenset(), _PENDING, Needs.NOTHING, "client/desk.py, plain SQL", EventType.CREATED),
+        Move("create", frozenset(), _PENDING, Needs.NOTHING, "client/triggers, plain SQL", EventType.CREATED),
         Move("claim", CLAIMABLE, _LEASED, Needs.NOTHING, "worker/claim.py", EventType.LEASED),
         Move("succeed", _LEASED, _to(Status.SUCCEEDED), Needs.LEASE, "runtime/journal.py", EventType.SUCCEEDED),
         Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),

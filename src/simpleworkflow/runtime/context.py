@@ -22,9 +22,9 @@ from .heartbeat import heartbeat, heartbeat_blocking
 from .labels import about
 
 if TYPE_CHECKING:
-    from .durable import Durable
+    from .durable.calls import DurableCalls
+    from .durable.races import Winner
     from .execute import Execution
-    from .races import Winner
     from .registry import Workflow
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ Coro = Coroutine[Any, Any, T]
 
 
 class _RunLog(logging.LoggerAdapter[logging.Logger]):
-    durable: Durable
+    durable: DurableCalls
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         """The caller's own extra=, then ours: a line can always be found by its run."""
@@ -130,15 +130,15 @@ class Context(_Identity):
     def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coro[R]: ...
     def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Coro[Any]:
         """Run a function once for good: its outcome is remembered, and returned without running it ever after."""
-        return self._stage.durable.step(first, args, kwargs)
+        return self._stage.durable.steps.step(first, args, kwargs)
 
     def sleep(self, duration: Duration) -> Coro[None]:
         """Go on after so long; the wait costs neither memory nor a slot, and survives everything."""
-        return self._stage.durable.sleep(duration)
+        return self._stage.durable.timers.sleep(duration)
 
     def sleep_until(self, instant: datetime) -> Coro[None]:
         """Go on at that instant."""
-        return self._stage.durable.sleep_until(instant)
+        return self._stage.durable.timers.sleep_until(instant)
 
     @overload
     def wait_for_signal(
@@ -155,7 +155,7 @@ class Context(_Identity):
 
         on_misfit: a signal that does not fit the type raises InvalidInput, or is put on record and skipped ("skip").
         """
-        return self._stage.durable.wait_for_signal(name, as_type, timeout, on_misfit)
+        return self._stage.durable.signals.wait_for_signal(name, as_type, timeout, on_misfit)
 
     @overload
     def trigger(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[ChildHandle[O]]: ...
@@ -165,16 +165,16 @@ class Context(_Identity):
     def trigger(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]: ...
     def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[ChildHandle[Any]]:
         """Start a child run on any worker that serves its type; it is started once, however often this code runs."""
-        durable = self._stage.durable
-        if durable.is_refused:
-            return durable.refuse()
-        child, place = durable.prepare(workflow, input, key)
+        memo, children = self._stage.durable.memo, self._stage.durable.children
+        if memo.is_refused:
+            return memo.refuse()
+        child, place = children.prepare(workflow, input, key)
 
         async def started() -> ChildHandle[Any]:
-            await durable.start(child, place)
-            return ChildHandle(self._stage, child.id, durable.target(workflow).output_type)
+            await children.start(child, place)
+            return ChildHandle(self._stage, child.id, children.target(workflow).output_type)
 
-        return durable.place(place, started(), f"trigger({child.type})")
+        return memo.at(place, started(), f"trigger({child.type})")
 
     @overload
     def run(self, workflow: Workflow[None, O], /, *, key: str | None = None) -> Coro[O]: ...
@@ -184,7 +184,7 @@ class Context(_Identity):
     def run(self, workflow: str, input: Any = None, /, *, key: str | None = None) -> Coro[Any]: ...
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Coro[Any]:
         """Start a child run and wait for its result; RunFailed, RunCancelled or RunTimedOut when it ends otherwise."""
-        return self._stage.durable.run(workflow, input, key)
+        return self._stage.durable.children.run(workflow, input, key)
 
     def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
         """Durable calls in there have places of their own, whatever tasks a library makes: `with ctx.scope("agent"):`.
@@ -192,7 +192,7 @@ class Context(_Identity):
         Calls are counted per name in the order in which they are made; tasks that make calls side by side give each a
         key, or open a scope with a key each.
         """
-        return self._stage.durable.scope(name, key)
+        return self._stage.durable.memo.scope(name, key)
 
     @overload
     def race(self, a: Coro[A], b: Coro[B], /) -> Coro[Winner[A | B]]: ...
@@ -208,27 +208,27 @@ class Context(_Identity):
         `first.index` says which, `first.value` what it returned. Decided once, the same on every replay; the others
         are stopped, and a child run that ctx.run had started for it is cancelled.
         """
-        return self._stage.durable.race(calls)
+        return self._stage.durable.races.race(calls)
 
     def emit(self, event_type: str, data: Any = None, /) -> Coro[None]:
         """Hand an event to the outbox, once, in the transaction that remembers it."""
-        return self._stage.durable.emit(event_type, data)
+        return self._stage.durable.telling.emit(event_type, data)
 
     def publish(self, name: str, value: Any, /) -> Coro[None]:
         """Show a value to whoever asks: `await handle.read("progress")`. The newest one counts."""
-        return self._stage.durable.publish(name, value)
+        return self._stage.durable.telling.publish(name, value)
 
     def now(self) -> Coro[datetime]:
         """The time, the same on every replay."""
-        return self._stage.durable.now()
+        return self._stage.durable.values.now()
 
     def uuid(self) -> UUID:
         """A UUID that is the same on every replay."""
-        return self._stage.durable.uuid()
+        return self._stage.durable.values.uuid()
 
     def random(self) -> float:
         """A number in [0, 1) that is the same on every replay."""
-        return self._stage.durable.random()
+        return self._stage.durable.values.random()
 
 
 Contender = Callable[[Context], Coro[T]]
@@ -245,7 +245,7 @@ class ChildHandle(Generic[O]):
 
     def result(self) -> Coro[O]:
         """Wait durably for the child and return its output; RunFailed and its kin when it ends otherwise."""
-        return self._stage.durable.child_result(self.id, self._output_type)
+        return self._stage.durable.children.child_result(self.id, self._output_type)
 
 
 class SyncChildHandle(Generic[O]):
@@ -258,7 +258,7 @@ class SyncChildHandle(Generic[O]):
 
     def result(self) -> O:
         """As `ChildHandle.result`."""
-        output: O = self._stage.block(lambda: self._stage.durable.child_result(self.id, self._output_type))
+        output: O = self._stage.block(lambda: self._stage.durable.children.child_result(self.id, self._output_type))
         return output
 
 
@@ -275,40 +275,41 @@ class SyncContext(_Identity):
     def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def step(self, first: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `Context.step`."""
-        return self._stage.block(lambda: self._stage.durable.step(first, args, kwargs))
+        return self._stage.block(lambda: self._stage.durable.steps.step(first, args, kwargs))
 
     def sleep(self, duration: Duration) -> None:
         """As `Context.sleep`; unwinds this thread when the wait is long."""
-        self._stage.block(lambda: self._stage.durable.sleep(duration))
+        self._stage.block(lambda: self._stage.durable.timers.sleep(duration))
 
     def sleep_until(self, instant: datetime) -> None:
         """As `Context.sleep_until`."""
-        self._stage.block(lambda: self._stage.durable.sleep_until(instant))
+        self._stage.block(lambda: self._stage.durable.timers.sleep_until(instant))
 
     def wait_for_signal(
         self, name: str, as_type: Any = Any, /, *, timeout: Duration | None = None, on_misfit: OnSignalMisfit = "raise"
     ) -> Any:
         """As `Context.wait_for_signal`."""
-        return self._stage.block(lambda: self._stage.durable.wait_for_signal(name, as_type, timeout, on_misfit))
+        return self._stage.block(lambda: self._stage.durable.signals.wait_for_signal(name, as_type, timeout, on_misfit))
 
     def run(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> Any:
         """As `Context.run`."""
-        return self._stage.block(lambda: self._stage.durable.run(workflow, input, key))
+        return self._stage.block(lambda: self._stage.durable.children.run(workflow, input, key))
 
     def trigger(self, workflow: Any, input: Any = None, /, *, key: str | None = None) -> SyncChildHandle[Any]:
         """As `Context.trigger`."""
 
         async def started() -> UUID:
-            child, place = self._stage.durable.prepare(workflow, input, key)
-            await self._stage.durable.start(child, place)
+            children = self._stage.durable.children
+            child, place = children.prepare(workflow, input, key)
+            await children.start(child, place)
             return child.id
 
         child_id = self._stage.block(started)
-        return SyncChildHandle(self._stage, child_id, self._stage.durable.target(workflow).output_type)
+        return SyncChildHandle(self._stage, child_id, self._stage.durable.children.target(workflow).output_type)
 
     def scope(self, name: str, *, key: str | None = None) -> AbstractContextManager[None]:
         """As `Context.scope`."""
-        return self._stage.durable.scope(name, key)
+        return self._stage.durable.memo.scope(name, key)
 
     @overload
     def race(self, a: Contender[A], b: Contender[B], /) -> Winner[A | B]: ...
@@ -323,24 +324,24 @@ class SyncContext(_Identity):
         stage = self._stage
         if not all(callable(call) for call in calls):
             raise InvalidWorkflow("in a plain def, race takes functions: ctx.race(lambda c: c.sleep('1h'), …)")
-        return stage.block(lambda: stage.durable.race([call(Context(stage)) for call in calls]))
+        return stage.block(lambda: stage.durable.races.race([call(Context(stage)) for call in calls]))
 
     def emit(self, event_type: str, data: Any = None, /) -> None:
         """As `Context.emit`."""
-        self._stage.block(lambda: self._stage.durable.emit(event_type, data))
+        self._stage.block(lambda: self._stage.durable.telling.emit(event_type, data))
 
     def publish(self, name: str, value: Any, /) -> None:
         """As `Context.publish`."""
-        self._stage.block(lambda: self._stage.durable.publish(name, value))
+        self._stage.block(lambda: self._stage.durable.telling.publish(name, value))
 
     def now(self) -> datetime:
         """As `Context.now`."""
-        return self._stage.block(self._stage.durable.now)
+        return self._stage.block(self._stage.durable.values.now)
 
     def uuid(self) -> UUID:
         """As `Context.uuid`."""
-        return self._stage.durable.uuid()
+        return self._stage.durable.values.uuid()
 
     def random(self) -> float:
         """As `Context.random`."""
-        return self._stage.durable.random()
+        return self._stage.durable.values.random()

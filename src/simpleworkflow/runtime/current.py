@@ -42,8 +42,8 @@ def call_step(execution: Any, step: StepFunction[..., Any], args: tuple[Any, ...
         kinds = "a plain def", "an async def"
         told = f"{step} is {kinds[is_async]} step and its workflow {kinds[in_async]}"
         refusal = InvalidWorkflow(f"{told}; write {'await ' if in_async else ''}ctx.step({step}, …)")
-        execution.durable.made.refused = refusal  # also when the code catches it: the step has not run
+        execution.durable.memo.made.refused = refusal  # also when the code catches it: the step has not run
         raise refusal
     if in_async:
-        return execution.durable.step(step, args, kwargs, above=3)
-    return execution.block(lambda: execution.durable.step(step, args, kwargs))
+        return execution.durable.steps.step(step, args, kwargs, above=3)
+    return execution.block(lambda: execution.durable.steps.step(step, args, kwargs))

@@ -30,7 +30,7 @@ from . import tracing
 from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .driven import Driven
-from .durable import Durable
+from .durable.calls import DurableCalls
 from .labels import about
 from .lazily import Lazily
 from .look_back import look_back
@@ -69,7 +69,7 @@ class Execution(Stage):
     ctx: Context | SyncContext | None = None
     """What its handler was called with."""
 
-    durable = Lazily[Durable](lambda self: Durable(self))
+    durable = Lazily[DurableCalls](lambda self: DurableCalls(self))
     tasks = Lazily[set["asyncio.Future[Any]"]](lambda self: set())
     escaped = Lazily[list[tuple[int, int, Exception]]](lambda self: [])
     _blocking = Lazily[set["asyncio.Task[Any]"]](lambda self: set())

@@ -1,8 +1,8 @@
 """The journal: every durable write of a worker goes through here.
 
 Entries gather while a flush is in flight and share its commit. Where a database has round trips several flushes
-overlap, one's commit with another's work; all entries of a run stay in order. A batch is what one statement can write
-where that saves a transaction: plain records, plain endings, the rest. Each entry has its own outcome: *done*, *woken*
+overlap, one's commit with another's work; all entries of a run stay in order. A batch is what one plan can write where
+that saves a transaction (store/operations/writing.py). Each entry has its own outcome: *done*, *woken*
 when a pause must look again, *lost* when the run was no longer this worker's. The journal is patient: while the
 database is away entries wait, and `room` tells the claim loop to stop taking more.
 
@@ -25,8 +25,8 @@ from ..model.errors import StoreBusy, StoreError
 from ..model.moves import Ending, Outcome, Pause, Record
 from ..model.states import Status
 from ..store import Ledger
-from ..store.operations import leases, steps
-from ..store.operations.steps import Entry
+from ..store.operations import writing
+from ..store.operations.writing import Entry, Kind
 from .batch import Batcher, Reply, Sorter, Waiting, answer_all
 from .hints import Hint, Hinter
 from .meter import Meter
@@ -35,7 +35,7 @@ from .waking import Waker
 FLUSHERS = 3
 BATCH = 1000
 """Entries of one flush. Fewer and larger ones leave more of two cores to the work itself."""
-FLIGHTS: dict[Hashable, int] = {steps.Kind.RESULT: 2}
+FLIGHTS: dict[Hashable, int] = {Kind.RESULT: 2}
 """How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
 sides busy."""
 CAPACITY = 5000
@@ -68,7 +68,7 @@ class Journal:
             flushers=FLUSHERS if ledger.has_lateral else 1,
             line=attrgetter("run_id"),
             # One transaction on SQLite, whatever is in it; a statement each where a transaction has round trips.
-            kind=steps.kind_of if ledger.has_lateral else lambda _: None,
+            kind=writing.kind_of if ledger.has_lateral else lambda _: None,
             flights=FLIGHTS,
             limit=BATCH,
             patient=True,
@@ -135,9 +135,9 @@ class Journal:
         loop, context = asyncio.get_running_loop(), contextvars.Context()
         loop.call_later(LOCKED_PAUSE, self._locked.post, entry, heard, context=context)
 
-    def _stand_in_line(self, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+    def _stand_in_line(self, batch: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
         """At once, not when callers hear of it: the next batch may hold later entries of the same runs."""
-        for entry, outcome in zip(entries, outcomes, strict=True):
+        for entry, outcome in zip(batch, outcomes, strict=True):
             if outcome is Outcome.BUSY:
                 line = self._lines.setdefault(entry.run_id, deque())
                 if id(entry) not in line:
@@ -172,61 +172,60 @@ class Journal:
         for batcher in (self._entries, self._locked):
             batcher.abandon()
 
-    async def _measured(self, flush: Flush, meter: Meter, entries: list[Entry], repeated: bool) -> list[Outcome]:
+    async def _measured(self, flush: Flush, meter: Meter, batch: list[Entry], repeated: bool) -> list[Outcome]:
         """The same flush, with its time and its outcomes counted."""
         began = monotonic()
         try:
-            outcomes = await flush(entries, repeated)
+            outcomes = await flush(batch, repeated)
         except Exception as error:
             meter.flush_failed(error)
             raise
-        meter.flushed(entries, outcomes, monotonic() - began)
+        meter.flushed(batch, outcomes, monotonic() - began)
         return outcomes
 
-    async def _flush(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
-        if self._lines and not all(map(self._is_next, entries)):
-            return await self._flush_each(entries)
+    async def _flush(self, batch: list[Entry], repeated: bool) -> list[Outcome]:
+        if self._lines and not all(map(self._is_next, batch)):
+            return await self._flush_each(batch)
         sorted_by_kind = self._ledger.has_lateral
-        kind = steps.kind_of(entries[0]) if sorted_by_kind else None
+        kind = writing.kind_of(batch[0]) if sorted_by_kind else None
         # A try that finds its work done tells nothing: what the first one did not say must be said apart.
-        is_alone = kind is steps.Kind.SUCCESS and len(entries) == 1 and not repeated
+        is_alone = kind is Kind.SUCCESS and len(batch) == 1 and not repeated
         telling = is_alone and self._hinter.may_tell_now()
-        operation = steps.flush(entries, self._worker, fused=sorted_by_kind, alike=sorted_by_kind, telling=telling)
+        operation = writing.write(batch, self._worker, fused=sorted_by_kind, alike=sorted_by_kind, telling=telling)
         operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
-            return await self._flush_free(entries, True)
+            return await self._flush_free(batch, True)
         except StoreError as error:
             if not (telling and self._hinter.may_be_to_blame(error)):
                 raise
-            return await self._flush(entries, repeated)
+            return await self._flush(batch, repeated)
         if not telling:
-            self._tell(entries[:1] if kind in {steps.Kind.SUCCESS, steps.Kind.RESULT} else entries)
+            self._tell(batch[:1] if kind in {Kind.SUCCESS, Kind.RESULT} else batch)
         return outcomes
 
-    async def _flush_free(self, entries: list[Entry], repeated: bool) -> list[Outcome]:
-        """Without waiting for rows that somebody has locked: endings together, everything else one by one."""
-        endings = [entry for entry in entries if isinstance(entry, Ending) and not entry.clears]
-        if len(entries) > max(len(endings), 1) or not all(map(self._is_next, entries)):
-            return await self._flush_each(entries)
-        operation = leases.settle_free(endings, self._worker) if endings else steps.flush(entries, self._worker)
-        operation.repeated, operation.impatient = True, True
+    async def _flush_free(self, batch: list[Entry], repeated: bool) -> list[Outcome]:
+        """Without waiting for rows that somebody has locked."""
+        if not all(map(self._is_next, batch)):
+            return await self._flush_each(batch)
+        operation = writing.write(batch, self._worker, skip_locked=True)
+        operation.repeated, operation.impatient = repeated, True
         try:
             outcomes = await self._ledger.run(operation)
         except StoreBusy:
             # A parent or a child is locked: find out whose, one by one.
-            if len(entries) > 1:
-                return await self._flush_each(entries)
+            if len(batch) > 1:
+                return await self._flush_each(batch)
             outcomes = [Outcome.BUSY]
-        self._stand_in_line(entries, outcomes)
-        self._tell(entries)
+        self._stand_in_line(batch, outcomes)
+        self._tell(batch)
         return outcomes
 
-    async def _flush_each(self, entries: list[Entry]) -> list[Outcome]:
+    async def _flush_each(self, batch: list[Entry]) -> list[Outcome]:
         """One by one; what follows a locked entry of the same run waits behind it."""
         outcomes: list[Outcome] = []
-        for entry in entries:
+        for entry in batch:
             if self._is_next(entry):
                 outcomes += await self._flush_free([entry], True)
             else:
@@ -234,10 +233,10 @@ class Journal:
                 outcomes.append(Outcome.BUSY)
         return outcomes
 
-    def _tell(self, entries: Sequence[Entry]) -> None:
+    def _tell(self, batch: Sequence[Entry]) -> None:
         """Hints for those who wait: for a result, for work, for a child."""
         kinds: set[Hint] = set()
-        for entry in entries:
+        for entry in batch:
             if isinstance(entry, Ending):
                 if entry.status is not Status.PENDING:
                     kinds.add(Hint.FINISHED)

@@ -32,10 +32,10 @@ async def look_back(execution: Execution) -> None:
             break
         await asyncio.sleep(0)
     if execution.history.steps:
-        execution.durable.changed.warn_of_unasked()
-    if not execution.durable.made.is_finished:
+        execution.durable.memo.changed.warn_of_unasked()
+    if not execution.durable.memo.made.is_finished:
         await _wait_for_cancelled(execution)
-        execution.durable.made.refuse_unfinished()
+        execution.durable.memo.made.refuse_unfinished()
     _warn_of_tasks(execution)
 
 

@@ -69,7 +69,7 @@ def _tell_its_run(coroutine: CoroutineType[Any, Any, Any]) -> bool:
         return False
     if _throws_away(frame):
         place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        execution.durable.made.dropped.append((name, place))
+        execution.durable.memo.made.dropped.append((name, place))
         return True
     told = "run %s (%s): a coroutine went away that was never awaited: %s"
     log.warning(told, execution.lease.id, execution.lease.type, name, extra=about(execution.lease))

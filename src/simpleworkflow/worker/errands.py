@@ -17,7 +17,7 @@ from ..runtime.failing import Failures
 from ..runtime.hints import Hint, Hinter
 from ..runtime.labels import about
 from ..store import Ledger
-from ..store.operations import leases, runs, steps
+from ..store.operations import leases, runs, steps, writing
 from .holdings import Holdings
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -36,7 +36,7 @@ async def hold_refused(
     while True:
         try:
             await ledger.run(runs.hold([lease.id], reason))
-            await ledger.run(leases.settle([ending], worker))
+            await ledger.run(writing.write([ending], worker))
             break
         except Exception:
             log.exception("run %s cannot be held either; tried again in %g s", lease.id, HOLD_AGAIN, extra=about(lease))

@@ -14,7 +14,7 @@ from ..model import moves
 from ..model.moves import Ending
 from ..runtime.journal import Journal
 from ..store import Ledger
-from ..store.operations import leases
+from ..store.operations import writing
 from .holdings import Holdings
 from .slots import Slots
 
@@ -77,7 +77,7 @@ async def hand_back(ledger: Ledger, worker: str, endings: Sequence[Ending]) -> b
     """Release what this worker will not finish."""
     try:
         if endings:
-            await ledger.run(leases.settle(endings, worker), timeout=GRACE)
+            await ledger.run(writing.write(endings, worker), timeout=GRACE)
         return True
     except Exception as error:
         log.warning("%d runs could not be handed back; their leases will run out: %s", len(endings), error)
@@ -87,7 +87,7 @@ async def hand_back(ledger: Ledger, worker: str, endings: Sequence[Ending]) -> b
 async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings) -> bool:
     """A claim that was cut off by a stop may have leased runs that nobody here knows."""
     try:
-        await ledger.run(leases.release_strangers(worker_id, holdings), timeout=GRACE)
+        await ledger.run(writing.release_strangers(worker_id, holdings), timeout=GRACE)
         return True
     except Exception as error:
         log.warning("what is leased to this worker could not be looked at; such leases will run out: %s", error)

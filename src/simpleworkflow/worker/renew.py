@@ -17,7 +17,7 @@ from ..model import moves
 from ..model.names import Span
 from ..model.records import BEAT, Renewal
 from ..store import Ledger
-from ..store.operations import leases, workers
+from ..store.operations import leases, workers, writing
 from .holdings import Holdings
 from .loop import forever, pause_unless
 from .process import Identity
@@ -171,4 +171,4 @@ class Renewer(threading.Thread):
         if orphans:
             log.warning("%d runs were leased to this worker without its knowing; they are handed back", len(orphans))
             endings = [moves.release_stranger(*one) for one in orphans]
-            await self._ledger.run(leases.settle(endings, self._identity.id))
+            await self._ledger.run(writing.write(endings, self._identity.id))

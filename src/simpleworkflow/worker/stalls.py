@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from ..clock import monotonic
 from ..model.duration import human
 from ..model.records import Lease
+from ..runtime.durable.steps import Steps
 from ..runtime.execute import Execution
 from ..runtime.labels import about
-from ..runtime.steps import Steps
 from ..runtime.tasks import contained
 
 log = logging.getLogger("simpleworkflow.worker")

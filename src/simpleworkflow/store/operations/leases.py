@@ -1,4 +1,4 @@
-"""Leases: find lanes, claim, settle, renew, take back.
+"""Leases: find lanes, claim, renew, take back. How executions end is in writing.py.
 
 Every write of a worker is fenced: the statement itself proves status, epoch and worker under the row lock, or
 `lock_leases` does so first when something is to be inserted beside the run. Batches are sorted by run id, so that any
@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...clock import to_us
-from ...model import moves
 from ...model import payload as json
-from ...model.moves import Ending, Outcome
 from ...model.records import Lane, Lease, Renewal
 from ...model.states import EventType, Status
 from ..protocol import Operation, Row, Steps, query, reading, statements, transaction
@@ -92,134 +90,6 @@ def _claim(
     return leases
 
 
-def settle(
-    endings: Sequence[Ending], worker: str, *, fused: bool = False, telling: bool = False
-) -> Operation[list[Outcome]]:
-    """End executions. One statement where possible; with parents to wake, locks in id order come first. `telling`:
-    whoever waits for a result hears of a fused end with the commit."""
-    if all(ending.is_plain_success for ending in endings):
-        return _finish_counted(endings, worker, telling) if fused else _finish(endings, worker)
-    if any(ending.has_parent for ending in endings):
-        return _settle_family(endings, worker)
-    return _settle(endings, worker)
-
-
-@statements
-def _finish(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
-    """The usual end, with nothing in the batch that it does not need."""
-    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    done = {(row["run_id"], row["epoch"]) for row in (yield query("finish_runs", b=ordered, worker=worker))}
-    if done:
-        yield query("log_finished", b=[entry[:3] for entry in ordered if entry[:2] in done])
-    return (yield from _outcomes(endings, worker, done, repeated))
-
-
-@statements
-def _finish_counted(
-    endings: Sequence[Ending], worker: str, telling: bool, repeated: bool = False
-) -> Steps[list[Outcome]]:
-    """The same where one statement does it all: it says how many it has ended, and which is asked when some are not."""
-    ordered = sorted((e.run_id, e.epoch, to_us(e.elapsed), e.result) for e in endings)
-    (answer,) = yield query("finish_and_tell" if telling else "finish_counted", b=ordered, worker=worker)
-    if answer["done"] == len(endings):
-        return [Outcome.DONE] * len(endings)
-    return (yield from _outcomes(endings, worker, set(), repeated=True))
-
-
-@statements
-def _settle(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
-    ordered = sorted(endings, key=lambda ending: ending.run_id)
-    done = yield from _settling("settle_runs", ordered, worker)
-    return (yield from _outcomes(endings, worker, done, repeated))
-
-
-@transaction
-def _settle_family(endings: Sequence[Ending], worker: str, repeated: bool = False) -> Steps[list[Outcome]]:
-    yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
-    done = yield from settle_locked(endings, worker)
-    return (yield from _outcomes(endings, worker, done, repeated))
-
-
-def settle_locked(endings: Sequence[Ending], worker: str) -> Steps[set[tuple[UUID, int]]]:
-    """With the locks held. Ends come last: one may take along a run that another entry sends back to pending."""
-    ordered = sorted(endings, key=lambda ending: ending.run_id)
-    done: set[tuple[UUID, int]] = set()
-    for group in (
-        [ending for ending in ordered if not ending.status.is_terminal],
-        [ending for ending in ordered if ending.status.is_terminal],
-    ):
-        if group:
-            done |= yield from _settling("settle_family", group, worker)
-    return done
-
-
-def _settling(statement: str, ordered: Sequence[Ending], worker: str) -> Steps[set[tuple[UUID, int]]]:
-    rows = yield query(statement, b=[_settle_row(ending) for ending in ordered], worker=worker)
-    done = {(row["run_id"], row["epoch"]) for row in rows}
-    if done:
-        yield query("log_settled", b=[_log_row(ending) for ending in ordered if (ending.run_id, ending.epoch) in done])
-    return done
-
-
-def _outcomes(
-    endings: Sequence[Ending], worker: str, done: set[tuple[UUID, int]], repeated: bool
-) -> Steps[list[Outcome]]:
-    if repeated and len(done) < len(endings):
-        # Our first try may have landed: believe only our own epoch and our own target.
-        unsure = [(e.run_id, e.epoch, e.status) for e in endings if (e.run_id, e.epoch) not in done]
-        rows = yield query("settled_already", b=unsure, worker=worker)
-        done = done | {(row["run_id"], row["epoch"]) for row in rows}
-    return [Outcome.DONE if (e.run_id, e.epoch) in done else Outcome.LOST for e in endings]
-
-
-def _settle_row(e: Ending) -> tuple[Any, ...]:
-    return (
-        e.run_id,
-        e.epoch,
-        e.status,
-        e.event,
-        1 if e.started else 0,
-        to_us(e.elapsed),
-        e.burns,
-        to_us(e.delay),
-        1 if e.anew else 0,
-        e.result,
-        e.error,
-        e.last_error,
-        e.hold_reason,
-        _settle_data(e),
-    )
-
-
-def _log_row(e: Ending) -> tuple[Any, ...]:
-    started, held = 1 if e.started else 0, 0 if e.hold_reason is None else 1
-    return (e.run_id, e.epoch, e.event, started, to_us(e.elapsed), _settle_data(e), held)
-
-
-def _settle_data(e: Ending) -> str | None:
-    if e.last_error is None:
-        return None
-    data: dict[str, Any] = {"error": e.last_error[:500]}
-    if e.status == Status.PENDING:
-        data["delay"] = round(e.delay, 3)
-    return json.encode(data, what="event data")
-
-
-@statements
-def settle_free(endings: Sequence[Ending], worker: str) -> Steps[list[Outcome]]:
-    """The same without waiting for rows that somebody has locked: those are told apart as BUSY."""
-    ordered = sorted(endings, key=lambda ending: ending.run_id)
-    done = yield from _settling("settle_free", ordered, worker)
-    left = [(e.run_id, e.epoch) for e in ordered if (e.run_id, e.epoch) not in done]
-    states = (yield from lease_states(left, worker)) if left else []
-    busy = {(state.id, state.epoch) for state in states if state.owned}
-    outcomes = yield from _outcomes(endings, worker, done, True)
-    return [
-        Outcome.BUSY if outcome is Outcome.LOST and (e.run_id, e.epoch) in busy else outcome
-        for e, outcome in zip(endings, outcomes, strict=True)
-    ]
-
-
 @statements
 def renew(leases: Sequence[tuple[UUID, int, float]], worker: str) -> Steps[list[Renewal]]:
     """Prolong leases by so many seconds each, and tell what became of every one of them."""
@@ -256,18 +126,6 @@ def heartbeat(run_id: UUID, epoch: int, worker: str, lease: float) -> Steps[bool
     data = json.encode({"seconds": round(lease, 3)}, what="event data")
     yield query("log_events", e=[(run_id, EventType.HEARTBEAT, epoch, data)])
     return True
-
-
-@transaction
-def release_strangers(worker: str, known: Container[UUID]) -> Steps[int]:
-    """Hand back what is leased to a worker that does not know of it, and tell how many. A transaction also where there
-    is nothing to write: on SQLite it then stands in line behind the claim that was cut off."""
-    rows = yield query("leased_runs", worker=worker)
-    endings = [moves.release_stranger(row["run_id"], row["epoch"]) for row in rows if row["run_id"] not in known]
-    if endings:
-        yield query("lock_runs", b=sorted((ending.run_id,) for ending in endings))
-        yield from settle_locked(endings, worker)
-    return len(endings)
 
 
 @reading

@@ -23,7 +23,6 @@ from ..protocol import Row, Steps, query, reading, scanning, statements, transac
 from .workers import definition_rows
 
 _CREATE_TRIES = 5
-_PLAIN = frozenset({"insert_plain", "insert_plain_and_tell"})
 _plain_row = itemgetter(0, 1, 2, 3)
 _NO_OPTIONS = NewRun(UUID(int=0), "", "", has_new_id=True)[4:]
 
@@ -41,15 +40,12 @@ def create(
 ) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour.
     `telling`: with a hint to those who look for work."""
-    if not repeated and all(map(_is_plain, runs)):
-        statement = "insert_plain_and_tell" if telling else "insert_plain"
-    else:
-        statement = "insert_and_tell" if telling else "insert_runs"
-    return (yield from create_rows(runs, repeated, statement))
+    is_plain = not repeated and all(map(_is_plain, runs))
+    return (yield from create_rows(runs, repeated, telling=telling, is_plain=is_plain))
 
 
 def create_rows(
-    runs: Sequence[NewRun], repeated: bool = False, statement: str = "insert_runs"
+    runs: Sequence[NewRun], repeated: bool = False, *, telling: bool = False, is_plain: bool = False
 ) -> Steps[list[Created | SimpleWorkflowError]]:
     """The same inside somebody's transaction."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
@@ -58,7 +54,7 @@ def create_rows(
         if not todo:
             break
         todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id.int))
-        answers |= yield from _create_once(todo, repeated, statement)
+        answers |= yield from _create_once(todo, repeated, telling, is_plain)
     busy = IdempotencyConflict(
         "its idempotency key is being changed by others, or by a transaction that yours cannot see"
     )
@@ -66,12 +62,14 @@ def create_rows(
 
 
 def _create_once(
-    todo: Sequence[tuple[int, NewRun]], repeated: bool, statement: str
+    todo: Sequence[tuple[int, NewRun]], repeated: bool, telling: bool, is_plain: bool
 ) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    as_row = _plain_row if statement in _PLAIN else _new_row
-    rows = yield query(statement, n=[as_row(run) for _, run in todo])
+    if is_plain:
+        rows = yield query("insert_plain", n=[_plain_row(run) for _, run in todo], telling=telling)
+    else:
+        rows = yield query("insert_runs", n=[_new_row(run) for _, run in todo], telling=telling)
     if len(rows) == len(todo):
         return {index: Created(run.id, True) for index, run in todo}
     made = {row["id"] for row in rows}

@@ -4,17 +4,8 @@
 -- fragment: worker_told
 (e.data ->> 'worker')
 
--- name: insert_and_tell
--- differs: NOTIFY in the same statement, one round trip and one commit less
--- like: insert_runs
--- replacing: INSERT INTO -> WITH made AS (INSERT INTO
--- replacing: RETURNING id -> RETURNING id) SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_{schema}', 'ready') WHERE made.id IS NOT NULL) AS told
-
--- name: insert_plain_and_tell
--- differs: NOTIFY in the same statement, one round trip and one commit less
--- like: insert_plain
--- replacing: INSERT INTO -> WITH made AS (INSERT INTO
--- replacing: RETURNING id -> RETURNING id) SELECT made.id FROM made CROSS JOIN LATERAL (SELECT pg_notify('simpleworkflow_{schema}', 'ready') WHERE made.id IS NOT NULL) AS told
+-- fragment: told
+CASE WHEN :telling THEN pg_notify('simpleworkflow_{schema}', 'ready')::text END AS told
 
 -- name: find_lanes
 -- differs: no rowid; LATERAL does the loose index scan directly, span after span (they come sorted)
@@ -150,28 +141,29 @@ logged AS (
 SELECT id AS run_id, epoch FROM finished
 
 -- name: finish_counted
--- differs: finish_runs where nobody needs the ids back: the answer is how many were ended
--- like: finish_runs
--- replacing: SELECT id AS run_id, epoch FROM finished -> SELECT count(*) AS done FROM finished
-
--- name: finish_and_tell
--- differs: finish_counted for a run that ends alone; whoever waits for it hears of it with the commit, see docs/decisions/0014
--- like: finish_counted
--- replacing: AS done FROM -> AS done, CASE WHEN count(*) > 0 THEN pg_notify('simpleworkflow_{schema}', 'finished')::text END AS told FROM
+-- differs: finish_runs where nobody needs the ids back: the answer is how many were ended. With :telling whoever waits for a
+-- result hears of it with the commit, see docs/decisions/0014.
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text, telling boolean
+WITH finished AS (
+  UPDATE workflow.workflow_run AS r
+  SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
+      finished_at = :now, result = b.result
+  FROM :b
+  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
+  RETURNING r.id, b.epoch, b.elapsed),
+logged AS (
+  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
+  SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
+  UNION ALL
+  SELECT id, 'succeeded', epoch, :now FROM finished)
+SELECT count(*) AS done,
+       CASE WHEN :telling AND count(*) > 0 THEN pg_notify('simpleworkflow_{schema}', 'finished')::text END AS told
+FROM finished
 
 -- name: log_finished
 -- differs: finish_runs logs its own events here
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint)
-
--- name: settle_family
--- differs: here too the locks come first, and triggers fire after the last row; no entry disturbs another
--- like: settle_runs
-
--- name: settle_free
--- differs: passes over rows that somebody else has locked, instead of waiting for them
--- like: settle_runs
--- replacing: WITH settled AS ( -> WITH free AS MATERIALIZED (SELECT f.id FROM :b CROSS JOIN LATERAL (SELECT r.id FROM workflow.workflow_run r WHERE r.id = b.run_id FOR NO KEY UPDATE SKIP LOCKED) AS f), settled AS (
--- replacing: WHERE r.id = b.run_id AND -> WHERE r.id = b.run_id AND r.id IN (SELECT free.id FROM free) AND
 
 -- name: log_settled
 -- differs: settle_runs logs its own events here
@@ -198,6 +190,14 @@ RETURNING r.id AS run_id
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   SELECT FROM workflow.workflow_run r
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held
+
+-- name: lock_free_leases
+-- differs: passes over rows that somebody else has locked, instead of waiting for them
+-- batch: b(run_id uuid, epoch bigint)
+-- param: worker text
+SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
+  SELECT FROM workflow.workflow_run r
+  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE SKIP LOCKED) AS held
 
 -- name: crash_runs
 -- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes

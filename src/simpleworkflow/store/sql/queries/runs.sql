@@ -20,9 +20,15 @@ CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END
 -- fragment: worker_told
 json_extract(e.data, '$.worker')
 
+-- fragment: told
+CASE WHEN :telling THEN NULL END AS told
+
 -- name: insert_runs
--- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards.
+-- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards. With
+-- :telling, whoever listens for work hears of it with the commit (docs/decisions/0014); SQLite's driver tells its
+-- listeners itself.
 -- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
+-- param: telling boolean
 INSERT INTO workflow.workflow_run
   (id, type, payload, priority, run_at, idempotency_key, max_attempts, attempts_unset, start_by, parent_id, traceparent,
    created_at, updated_at)
@@ -32,26 +38,18 @@ SELECT n.run_id, n.type, n.payload, n.priority, coalesce(n.run_at, :now + us(n.d
 FROM :n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
 ON CONFLICT DO NOTHING
-RETURNING id
+RETURNING id, {told}
 
 -- name: insert_plain
 -- The usual trigger, due at once and without options, with as little as possible in its batch. Its id was made a moment
 -- ago, so nothing can be in its way; a try whose answer was lost is repeated with insert_runs.
 -- batch: n(run_id uuid, type text, payload json, priority integer)
+-- param: telling boolean
 INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
 SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
 FROM :n
 WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id
-
--- name: insert_and_tell
--- The same, and whoever listens for work hears of it with the commit. For a trigger that comes alone: see
--- docs/decisions/0014. SQLite's listeners are told by the driver.
--- like: insert_runs
-
--- name: insert_plain_and_tell
--- Both: the usual trigger that comes alone.
--- like: insert_plain
+RETURNING id, {told}
 
 -- name: runs_like
 -- The runs that already have one of these ids or keys.
@@ -157,9 +155,11 @@ AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NU
 -- name: settle_runs
 -- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease. What comes back
 -- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
--- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash.
+-- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash. SQLite takes an UPDATE's rows and new
+-- values before it changes the first one, so there they go one by one: one entry's end may wake or cancel another's run.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 -- param: worker text
+-- each: b
 UPDATE workflow.workflow_run AS r
 SET status = b.status, version = r.version + 1, attempt = r.attempt + b.burns,
     run_at = CASE WHEN b.status = 'pending' THEN :now + us(b.delay) ELSE r.run_at END,
@@ -191,16 +191,6 @@ INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, creat
 SELECT b.run_id, 'started', b.epoch, :now - us(b.elapsed) FROM :b
 UNION ALL
 SELECT b.run_id, 'succeeded', b.epoch, :now FROM :b
-
--- name: settle_family
--- The same when one entry's end may wake or cancel the run of another: SQLite takes an UPDATE's rows and new values
--- before it changes the first one, so there they go one by one, each seeing what the one before has left.
--- like: settle_runs
--- each: b
-
--- name: settle_free
--- The same where rows can be locked by somebody else (SQLite knows no such thing).
--- like: settle_runs
 
 -- name: log_settled
 -- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held integer)
@@ -247,6 +237,10 @@ FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 -- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 WHERE {valid_epoch} = b.epoch ORDER BY r.id
+
+-- name: lock_free_leases
+-- The same without those whose rows somebody else has locked (SQLite knows no such thing).
+-- like: lock_leases
 
 -- name: log_events
 -- batch: e(run_id uuid, event text, epoch bigint, data json)

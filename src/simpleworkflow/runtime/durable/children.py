@@ -10,23 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
-from ..model import failure, payload
-from ..model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
-from ..model.names import RESULT
-from ..model.records import DEFAULT_PRIORITY, NewRun, Run, Step
-from ..model.states import Status, StepKind, StepStatus
-from . import tracing
-from .memo import durable
-from .registry import Workflow
-from .renames import NewCall
-from .step import refuse_function
-from .steps import Steps
-
-if TYPE_CHECKING:
-    from .stage import Stage
+from ...model import failure, payload
+from ...model.errors import RunCancelled, RunEnded, RunFailed, RunTimedOut
+from ...model.names import RESULT
+from ...model.records import DEFAULT_PRIORITY, NewRun, Run, Step
+from ...model.states import Status, StepKind, StepStatus
+from .. import tracing
+from ..registry import Workflow
+from ..renames import NewCall
+from ..step import refuse_function
+from .memo import Memo, durable
 
 T = TypeVar("T")
 
@@ -41,12 +37,14 @@ def child_id_of(parent: UUID, place: str) -> UUID:
     return UUID(int=moment << 80 | 0x8 << 76 | head << 64 | 0x2 << 62 | tail)
 
 
-class Children(Steps):
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
+class Children:
+    def __init__(self, memo: Memo) -> None:
+        self._memo = memo
+        self._stage = memo.stage
+        memo.is_also_written = self._is_start_written
         self.types: dict[UUID, str] = {}
         """The children of this run that its code has asked for."""
-        self._awaited: dict[str, tuple[UUID, str]] = {}
+        self.awaited: dict[str, tuple[UUID, str]] = {}
         """Children that live for one call of ctx.run, with the place of their start, by the place of their result."""
         self._begun: set[UUID] = set()
 
@@ -64,7 +62,7 @@ class Children(Steps):
 
     def adopt(self, new: NewRun, key: str | None) -> tuple[NewRun, str]:
         """The same for a request that is complete but for its identity."""
-        step_id = self._enter().identify(new.type, key)
+        step_id = self._memo.enter().identify(new.type, key)
         child_id = child_id_of(self._stage.lease.id, step_id)
         child = new._replace(id=child_id, parent_id=self._stage.lease.id)
         if new.priority == DEFAULT_PRIORITY:
@@ -72,56 +70,55 @@ class Children(Steps):
         self.types[child_id] = child.type
         return child, step_id
 
-    def _is_written(self, place: str) -> bool:
-        return super()._is_written(place) or any(
-            place == start and result in self._written for result, (_, start) in self._awaited.items()
-        )
+    def _is_start_written(self, place: str) -> bool:
+        """By a call of ctx.run that has not begun yet."""
+        return any(place == start and result in self._memo.written for result, (_, start) in self.awaited.items())
 
-    def _has_started(self, child_id: UUID, place: str) -> bool:
+    def has_started(self, child_id: UUID, place: str) -> bool:
         return child_id in self._begun or place in self._stage.history.steps
 
     def place(self, step_id: str, call: Coroutine[Any, Any, T], what: str) -> Coroutine[Any, Any, T]:
         """For callers who build the call themselves: where it will leave its finishing record."""
-        return self._at(step_id, call, what)
+        return self._memo.at(step_id, call, what)
 
     async def start(self, child: NewRun, step_id: str) -> None:
-        self._begin(step_id)
-        known = self._recorded(step_id, StepKind.CHILD)
+        self._memo.begin(step_id)
+        known = self._memo.recorded(step_id, StepKind.CHILD)
         if known is not None:
-            self.changed.compare(known, child.payload)
+            self._memo.changed.compare(known, child.payload)
             return
-        if self._has_past:
-            self.changed.check_new(NewCall(step_id, child.payload), StepKind.CHILD)
+        if self._memo.has_past:
+            self._memo.changed.check_new(NewCall(step_id, child.payload), StepKind.CHILD)
         self._begun.add(child.id)
         child = child._replace(traceparent=tracing.for_child(self._stage.lease))
         output = payload.encode(str(child.id))
-        await self._write(
-            self._record(step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child)
+        await self._memo.add(
+            step_id, StepKind.CHILD, StepStatus.SUCCEEDED, input=child.payload, output=output, child=child
         )
 
     @durable
     def child_result(self, child_id: UUID, as_type: Any) -> Coroutine[Any, Any, Any]:
-        step_id = self._enter().identify(f"{RESULT}{child_id}")
-        return self._at(step_id, self._result(step_id, child_id, as_type), "result")
+        step_id = self._memo.enter().identify(f"{RESULT}{child_id}")
+        return self._memo.at(step_id, self._result(step_id, child_id, as_type), "result")
 
     @durable
     def run(self, workflow: Any, input: Any, key: str | None) -> Coroutine[Any, Any, Any]:
         child, place = self.prepare(workflow, input, key)
-        step_id = self._enter().identify(f"{RESULT}{child.id}", key)
-        self._awaited[step_id] = child.id, place
+        step_id = self._memo.enter().identify(f"{RESULT}{child.id}", key)
+        self.awaited[step_id] = child.id, place
 
         async def both() -> Any:
-            self._begin(step_id)
-            if self._is_beaten(step_id):
-                await self._never()
+            self._memo.begin(step_id)
+            if self._memo.is_beaten(step_id):
+                await self._memo.never()
             await self.start(child, place)
             return await self._result(step_id, child.id, self.target(workflow).output_type)
 
-        return self._at(step_id, both(), f"run({child.type})")
+        return self._memo.at(step_id, both(), f"run({child.type})")
 
     async def _result(self, step_id: str, child_id: UUID, as_type: Any) -> Any:
-        self._begin(step_id)
-        known = self._recorded(step_id, StepKind.RESULT)
+        self._memo.begin(step_id)
+        known = self._memo.recorded(step_id, StepKind.RESULT)
         if known is not None and known.status is not StepStatus.WAITING:
             output, error = known.output_json, known.error_json
         else:
@@ -132,14 +129,14 @@ class Children(Steps):
             error = None if succeeded else payload.encode(told)
             status = StepStatus.SUCCEEDED if succeeded else StepStatus.FAILED
             story = {"input": self._type(child_id), "output": output, "error": error}
-            await self._write(self._record(step_id, StepKind.RESULT, status, **story))
+            await self._memo.add(step_id, StepKind.RESULT, status, **story)
         if error is not None:
             story = payload.decode(error)
             kind = _ENDINGS.get(str(story.get("status")), RunFailed)
             message = f"child run {child_id} {story.get('status')}: {story.get('message')}"
             raise kind(message, step_id=step_id, error=story.get("error"))
         what = f"result of run {child_id}"
-        return self.read(partial(payload.decode, as_type=as_type, what=what), output, step_id)
+        return self._memo.read(partial(payload.decode, as_type=as_type, what=what), output, step_id)
 
     def _type(self, child_id: UUID) -> str:
         return payload.encode(self.types.get(child_id))
@@ -158,6 +155,6 @@ class Children(Steps):
                 return run
             if self._stage.post.wakes != before:
                 continue  # something ended while we looked; it may have been this child
-            waiting = self._record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
+            waiting = self._memo.record(step_id, StepKind.RESULT, StepStatus.WAITING, input=self._type(child_id))
             is_known = known is not None
-            await self._wait(step_id, record=waiting, is_known=is_known, duration=None, child_id=child_id)
+            await self._memo.wait(step_id, record=waiting, is_known=is_known, duration=None, child_id=child_id)

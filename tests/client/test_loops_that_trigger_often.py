@@ -1,4 +1,4 @@
-"""A loop that triggers often has connections of its own; they end with it, and nobody at a desk waits for ever."""
+"""A loop that triggers often has connections of its own; they end with it, and every trigger gets an answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from support.waiting import eventually, until
 
 import simpleworkflow as swf
 from simpleworkflow.client import engine as engine_module
-from simpleworkflow.client.desks import WORTH_IT
-from simpleworkflow.client.doorway import Doorway
+from simpleworkflow.client.triggers.road import OFTEN
+from simpleworkflow.client.triggers.thread_hop import ThreadHop
 from simpleworkflow.runtime.hints import Hint, Hinter
 
-ENOUGH = WORTH_IT + 5
+ENOUGH = OFTEN + 5
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ async def app(postgres_url: str) -> AsyncIterator[swf.App]:
 
 
 async def settle(app: swf.App) -> None:
-    """So many triggers that this loop has a desk."""
+    """So many triggers that this loop has connections of its own."""
     for n in range(ENOUGH):
-        await app.trigger("t.desk.v1", n)
+        await app.trigger("t.often.v1", n)
 
 
-def desks_of(app: swf.App) -> dict[asyncio.AbstractEventLoop, Any]:
-    return app._client.engine._desks._desks
+def batchers_of(app: swf.App) -> dict[asyncio.AbstractEventLoop, Any]:
+    return app._client.engine._triggers._batchers
 
 
 def connections(url: str) -> int:
@@ -68,16 +68,16 @@ async def test_a_loop_that_triggers_often_crosses_into_no_other_thread(
     def shut(*_: Any) -> Any:
         raise AssertionError("nobody should have to hop any more")
 
-    monkeypatch.setattr(Doorway, "enter", shut)
-    handles = await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(100)))
-    keyed = await app.trigger("t.desk.v1", 1, idempotency_key="one")
-    again = await app.trigger("t.desk.v1", 1, idempotency_key="one")
+    monkeypatch.setattr(ThreadHop, "create", shut)
+    handles = await asyncio.gather(*(app.trigger("t.often.v1", n) for n in range(100)))
+    keyed = await app.trigger("t.often.v1", 1, idempotency_key="one")
+    again = await app.trigger("t.often.v1", 1, idempotency_key="one")
     assert len({handle.id for handle in handles}) == 100
     assert (keyed.is_new, again.is_new, again.id) == (True, False, keyed.id)
     assert sum(count.runs for count in await app.activity.counts()) == ENOUGH + 101
 
 
-async def test_triggers_of_a_desk_wake_idle_workers(app: swf.App) -> None:
+async def test_triggers_of_such_a_loop_wake_idle_workers(app: swf.App) -> None:
     @app.workflow("t.double.v1")
     async def double(ctx: swf.Context, n: int) -> int:
         return 2 * n
@@ -86,31 +86,31 @@ async def test_triggers_of_a_desk_wake_idle_workers(app: swf.App) -> None:
     async with app.worker():
         for n in range(ENOUGH + 20):
             assert await app.run(double, n, timeout=20) == 2 * n
-    assert len(desks_of(app)) == 1
+    assert len(batchers_of(app)) == 1
 
 
-def test_loops_that_come_and_go_get_no_desk(plain_app: swf.App, postgres_url: str) -> None:
-    for n in range(WORTH_IT + 5):
+def test_loops_that_come_and_go_get_no_connections(plain_app: swf.App, postgres_url: str) -> None:
+    for n in range(OFTEN + 5):
         asyncio.run(_one(plain_app, n))
-    assert desks_of(plain_app) == {}
-    assert len(plain_app._client.engine._desks._calls) <= 1, "loops that are gone are forgotten"
+    assert batchers_of(plain_app) == {}
+    assert len(plain_app._client.engine._triggers._calls) <= 1, "loops that are gone are forgotten"
 
 
 async def _one(app: swf.App, n: int) -> None:
-    await app.trigger("t.desk.v1", n)
+    await app.trigger("t.often.v1", n)
 
 
 def test_the_end_of_a_loop_closes_its_connections(plain_app: swf.App, postgres_url: str) -> None:
     async def work() -> None:
         await settle(plain_app)
-        assert len(desks_of(plain_app)) == 1
+        assert len(batchers_of(plain_app)) == 1
         assert connections(postgres_url) > len(engines_own)
 
-    plain_app.sync.trigger("t.desk.v1", 0)
+    plain_app.sync.trigger("t.often.v1", 0)
     engines_own: list[Any] = plain_app._client.engine.ledger._driver._idle  # type: ignore[attr-defined]
     for _ in range(3):
         asyncio.run(work())
-        assert desks_of(plain_app) == {}
+        assert batchers_of(plain_app) == {}
         until(lambda: connections(postgres_url) == len(engines_own), "only the engine's connections are left")
 
 
@@ -121,18 +121,18 @@ def test_a_loop_that_is_closed_without_ceremony_is_forgotten(plain_app: swf.App)
         loop.run_until_complete(eventually(lambda: not ours("hints")))  # asyncio would complain of a pending task
         loop.close()
     asyncio.run(settle(plain_app))
-    assert desks_of(plain_app) == {}
+    assert batchers_of(plain_app) == {}
     assert sum(count.runs for count in plain_app.sync.activity.counts()) == 3 * ENOUGH
 
 
-def test_two_loops_have_two_desks(plain_app: swf.App) -> None:
+def test_two_loops_have_connections_of_their_own(plain_app: swf.App) -> None:
     together = threading.Barrier(2)
 
     async def work() -> None:
         await settle(plain_app)
         together.wait(20)
-        assert len(desks_of(plain_app)) == 2
-        await asyncio.gather(*(plain_app.trigger("t.desk.v1", n) for n in range(50)))
+        assert len(batchers_of(plain_app)) == 2
+        await asyncio.gather(*(plain_app.trigger("t.often.v1", n) for n in range(50)))
         together.wait(20)
 
     threads = [threading.Thread(target=asyncio.run, args=(work(),)) for _ in range(2)]
@@ -143,27 +143,27 @@ def test_two_loops_have_two_desks(plain_app: swf.App) -> None:
     assert sum(count.runs for count in plain_app.sync.activity.counts()) == 2 * (ENOUGH + 50)
 
 
-async def test_closing_tells_whoever_still_waits_at_a_desk(
+async def test_closing_answers_every_trigger_that_still_waits(
     app: swf.App, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "CLOSE_GRACE", 0.2)
     await settle(app)
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
-        waiting = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(3)]
+        waiting = [asyncio.create_task(app.trigger("t.often.v1", n)) for n in range(3)]
         await held_up(postgres_url)
         await app.close()
         told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
     assert [type(error) for error in told] == [swf.StoreUnavailable] * 3
     assert all("closed meanwhile" in str(error) for error in told)
-    assert (await app.trigger("t.desk.v1", 1)).is_new, "the next call opens it again"
+    assert (await app.trigger("t.often.v1", 1)).is_new, "the next call opens it again"
 
 
-async def test_closing_lets_whoever_is_at_a_desk_finish(app: swf.App, postgres_url: str) -> None:
+async def test_closing_lets_triggers_under_way_finish(app: swf.App, postgres_url: str) -> None:
     await settle(app)
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
-        waiting, engine = asyncio.create_task(app.trigger("t.desk.v1", 1)), app._client.engine
+        waiting, engine = asyncio.create_task(app.trigger("t.often.v1", 1)), app._client.engine
         await held_up(postgres_url)
         closing = asyncio.create_task(app.close())
         await eventually(lambda: engine.is_closed, "the close that has begun")
@@ -176,20 +176,20 @@ async def test_a_loop_that_closes_the_app_by_blocking_itself_does_not_hang(app: 
     await settle(app)
     app.sync.close()  # the loop cannot turn meanwhile
     await eventually(lambda: connections(postgres_url) == 0)
-    assert (await app.trigger("t.desk.v1", 1)).is_new
+    assert (await app.trigger("t.often.v1", 1)).is_new
 
 
 async def test_whoever_stops_all_tasks_of_a_loop_leaves_no_caller_waiting(app: swf.App, postgres_url: str) -> None:
     await settle(app)
     with psycopg.connect(postgres_url) as other:
         other.execute("LOCK TABLE workflow.workflow_run IN ACCESS EXCLUSIVE MODE")
-        callers = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(40)]
+        callers = [asyncio.create_task(app.trigger("t.often.v1", n)) for n in range(40)]
         await held_up(postgres_url)
         for task in asyncio.all_tasks() - {asyncio.current_task(), *callers}:
             task.cancel()
         told = await asyncio.wait_for(asyncio.gather(*callers, return_exceptions=True), 5)
     assert {type(error) for error in told} == {swf.StoreUnavailable}
-    assert (await app.trigger("t.desk.v1", 1)).is_new
+    assert (await app.trigger("t.often.v1", 1)).is_new
 
 
 def ours(name: str) -> list[asyncio.Task[Any]]:
@@ -198,10 +198,10 @@ def ours(name: str) -> list[asyncio.Task[Any]]:
 
 async def test_a_flush_that_is_cancelled_before_its_first_step_is_done_by_another(app: swf.App) -> None:
     await settle(app)
-    callers = [asyncio.create_task(app.trigger("t.desk.v1", n)) for n in range(3)]
-    while not ours("intake"):
+    callers = [asyncio.create_task(app.trigger("t.often.v1", n)) for n in range(3)]
+    while not ours("triggers"):
         await asyncio.sleep(0)
-    for task in ours("intake"):
+    for task in ours("triggers"):
         task.cancel()
     handles = await asyncio.wait_for(asyncio.gather(*callers), 5)
     assert all(handle.is_new for handle in handles)
@@ -221,7 +221,7 @@ def test_what_is_triggered_while_a_program_cleans_up_still_gets_through(plain_ap
 
     async def busy(n: int) -> None:
         while True:
-            await plain_app.trigger("t.desk.v1", n)
+            await plain_app.trigger("t.often.v1", n)
             triggered.append(n)
 
     async def work() -> None:
@@ -240,15 +240,15 @@ def test_what_is_triggered_while_a_program_cleans_up_still_gets_through(plain_ap
 
 async def test_a_keyed_caller_is_told_when_its_lonely_try_never_begins(app: swf.App, postgres_url: str) -> None:
     await settle(app)
-    (desk,) = desks_of(app).values()
+    (batcher,) = batchers_of(app).values()
     with psycopg.connect(postgres_url) as other:
         other.execute(
-            "INSERT INTO workflow.workflow_run (type, payload, idempotency_key) VALUES ('t.desk.v1', '1', 'k')"
+            "INSERT INTO workflow.workflow_run (type, payload, idempotency_key) VALUES ('t.often.v1', '1', 'k')"
         )
-        caller = asyncio.create_task(app.trigger("t.desk.v1", 1, idempotency_key="k"))
-        while not desk._alone:
+        caller = asyncio.create_task(app.trigger("t.often.v1", 1, idempotency_key="k"))
+        while not batcher._alone:
             await asyncio.sleep(0)
-        for task in list(desk._alone):
+        for task in list(batcher._alone):
             task.cancel()
         with pytest.raises(swf.StoreUnavailable):
             await asyncio.wait_for(caller, 5)
@@ -290,29 +290,29 @@ async def test_the_last_hints_go_out_before_a_hinter_stops() -> None:
     assert told.kinds == ["ready", "finished"]
 
 
-def test_a_loop_with_tasks_of_its_own_making_gets_no_desk(plain_app: swf.App) -> None:
+def test_a_loop_with_a_task_factory_keeps_hopping(plain_app: swf.App) -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(lambda loop, coro: asyncio.Task(coro, loop=loop))  # knows nothing of contexts
         await settle(plain_app)
-        assert desks_of(plain_app) == {}
+        assert batchers_of(plain_app) == {}
 
     asyncio.run(work())
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-async def test_a_child_that_is_forked_at_a_desk_has_connections_of_its_own(app: swf.App) -> None:
+async def test_a_child_that_is_forked_in_such_a_loop_has_connections_of_its_own(app: swf.App) -> None:
     await settle(app)
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            app.sync.trigger("t.desk.v1", "child")
+            app.sync.trigger("t.often.v1", "child")
             app.sync.close()
             code = 0
         finally:
             os._exit(code)
-    await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(20)))
+    await asyncio.gather(*(app.trigger("t.often.v1", n) for n in range(20)))
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert sum(count.runs for count in await app.activity.counts()) == ENOUGH + 21
@@ -331,15 +331,15 @@ async def test_a_trigger_whose_first_try_commits_late_gets_the_run_that_it_made(
         waits = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'simpleworkflow' AND wait_event = %s"
         async with Proxy(postgres_url) as proxy:
             app = swf.App(proxy.url, settings=swf.Settings(store_timeout=8))
-            await app.trigger("t.desk.v1", 0)
+            await app.trigger("t.often.v1", 0)
             other.execute(SLOW_COMMIT)
             other.execute("SELECT pg_advisory_lock(77)")
-            trigger = asyncio.create_task(app.trigger("t.desk.v1", 1))
+            trigger = asyncio.create_task(app.trigger("t.often.v1", 1))
             await eventually(lambda: other.execute(waits, ("advisory",)).fetchone(), "a commit that waits for us")
             await proxy.refuse()
             await proxy.accept()
             await eventually(lambda: other.execute(waits, ("transactionid",)).fetchone(), "a second try")
-            await eventually(lambda: app._client.engine._desk._alone, "a trigger that goes on alone")
+            await eventually(lambda: app._client.engine._triggers._here._alone, "a trigger that goes on alone")
             other.execute("SELECT pg_advisory_unlock(77)")
             handle = await trigger
             assert handle.is_new
@@ -347,8 +347,8 @@ async def test_a_trigger_whose_first_try_commits_late_gets_the_run_that_it_made(
             await app.close()
 
 
-async def test_one_writer_needs_no_desks(tmp_path: Any) -> None:
+async def test_loops_on_sqlite_share_one_writer(tmp_path: Any) -> None:
     app = swf.App(str(tmp_path / "one.db"))
-    await asyncio.gather(*(app.trigger("t.desk.v1", n) for n in range(ENOUGH)))
-    assert desks_of(app) == {}
+    await asyncio.gather(*(app.trigger("t.often.v1", n) for n in range(ENOUGH)))
+    assert batchers_of(app) == {}
     await app.close()

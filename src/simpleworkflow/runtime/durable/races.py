@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from ..model import payload
-from ..model.errors import InvalidWorkflow, NonDeterminismError
-from ..model.moves import Record
-from ..model.names import child_of
-from ..model.states import StepKind, StepStatus
-from ..model.step_places import path_of
-from .branches import BRANCH, Branch
+from ...model import payload
+from ...model.errors import InvalidWorkflow, NonDeterminismError
+from ...model.moves import Record
+from ...model.names import child_of
+from ...model.states import StepKind, StepStatus
+from ...model.step_places import path_of
+from ..branches import BRANCH, Branch
 from .children import Children
-from .memo import FINISHED, durable
+from .memo import FINISHED, Memo, durable
 
 T = TypeVar("T")
 FindLosers = Callable[[Sequence[str], Sequence[Branch]], tuple[tuple[Record, ...], tuple[UUID, ...]]]
@@ -90,50 +90,56 @@ class Ticket:
         return lost
 
 
-class Races(Children):
+class Races:
+    def __init__(self, memo: Memo, find_children: Callable[[], Children | None]) -> None:
+        """`find_children`: the child runs of this execution, if it has any."""
+        self._memo = memo
+        self._stage = memo.stage
+        self._find_children = find_children
+
     @durable
     def race(self, calls: Sequence[Call[T]]) -> Call[Winner[T]]:
-        branch = self._enter()
+        branch = self._memo.enter()
         if not calls or not all(asyncio.iscoroutine(call) for call in calls) or len(set(map(id, calls))) < len(calls):
             self._dismiss(calls)
             raise InvalidWorkflow(
                 "ctx.race takes the calls themselves, each once: await ctx.race(ctx.sleep('1h'), ctx.step(f))"
             )
-        self._has_raced = True
-        lanes = [branch if self._place_of(call) else branch.spawn(_name(call)) for call in calls]
+        self._memo.has_raced = True
+        lanes = [branch if self._memo.place_of(call) else branch.spawn(_name(call)) for call in calls]
         step_id = branch.identify("@race")
-        race = self._at(step_id, self._race(step_id, branch, calls, lanes), "race")
-        self._inner[step_id] = calls
+        race = self._memo.at(step_id, self._race(step_id, branch, calls, lanes), "race")
+        self._memo.inner[step_id] = calls
         return race
 
     async def _race(self, step_id: str, branch: Branch, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
-        self._begin(step_id)
-        self._inner.pop(step_id, None)
-        places = {place: index for index, call in enumerate(calls) if (place := self._place_of(call)) is not None}
-        known = self._recorded(step_id, StepKind.RACE)
-        race = self._record(step_id, StepKind.RACE, StepStatus.SUCCEEDED)
+        self._memo.begin(step_id)
+        self._memo.inner.pop(step_id, None)
+        places = {place: index for index, call in enumerate(calls) if (place := self._memo.place_of(call)) is not None}
+        known = self._memo.recorded(step_id, StepKind.RACE)
+        race = self._memo.record(step_id, StepKind.RACE, StepStatus.SUCCEEDED)
         ticket = Ticket(race, places, lanes, branch, self._losers)
         try:
             index = self._finished_before(places) if known is None else ticket.winner_of(known.output_json)
         except NonDeterminismError as error:
             self._dismiss(calls)
-            raise self.misfit(error) from None
+            raise self._memo.misfit(error) from None
         if index is not None:
             for place in places:
-                self.replay.passed(place)
+                self._memo.replay.passed(place)
             if known is None:
                 await self._decide(ticket, index)
             return await self._only(index, calls, lanes, branch)
-        self._tickets |= dict.fromkeys(places, ticket)
+        self._memo.tickets |= dict.fromkeys(places, ticket)
         try:
             return await self._contest(ticket, calls, lanes)
         finally:
             for place in places:
-                self._tickets.pop(place, None)
+                self._memo.tickets.pop(place, None)
 
     async def _decide(self, ticket: Ticket, index: int) -> None:
         race, *losers = ticket.claim(index)
-        await self._write(replace(race, also=tuple(losers)))
+        await self._memo.write(replace(race, also=tuple(losers)))
 
     async def _contest(self, ticket: Ticket, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
         tasks = [_contend(call, lane) for call, lane in zip(calls, lanes, strict=True)]
@@ -176,15 +182,15 @@ class Races(Children):
         """What the losers have on record in branches of their own is not asked for any more."""
         for lane in lanes:
             if lane not in but:
-                self.replay.leave(lane.path)
+                self._memo.replay.leave(lane.path)
 
     def _dismiss(self, calls: Sequence[Any]) -> None:
         """Calls that will never be awaited, with those inside them."""
         for call in calls:
             if asyncio.iscoroutine(call):
-                place = self._place_of(call) or ""
-                self._written.pop(place, None)
-                self._dismiss(self._inner.pop(place, ()))
+                place = self._memo.place_of(call) or ""
+                self._memo.written.pop(place, None)
+                self._dismiss(self._memo.inner.pop(place, ()))
                 call.close()
 
     def _finished_before(self, places: dict[str, int]) -> int | None:
@@ -200,7 +206,7 @@ class Races(Children):
         """
         places, lanes = list(places), list(lanes)
         for place in places:
-            for inner in {ticket for ticket in self._tickets.values() if ticket.step_id == place}:
+            for inner in {ticket for ticket in self._memo.tickets.values() if ticket.step_id == place}:
                 lanes += inner.lose()
                 places += inner.places
         waits = {step.step_id: step.kind for step in self._stage.history.steps.values() if step.status not in FINISHED}
@@ -210,13 +216,22 @@ class Races(Children):
         def has_lost(step_id: str) -> bool:
             return step_id in places or bool(paths and path_of(step_id).startswith(paths))
 
-        ended = (self._record(s, kind, StepStatus.FAILED, error=_BEATEN) for s, kind in waits.items() if has_lost(s))
-        awaited = (started for place, started in self._awaited.items() if has_lost(place))
-        children = {child for child, place in awaited if self._has_started(child, place)}
+        ended = (
+            self._memo.record(s, kind, StepStatus.FAILED, error=_BEATEN) for s, kind in waits.items() if has_lost(s)
+        )
+        children = self._awaited_children(has_lost)
         # What a coroutine of the user's own waited for before it was unwound is known by its record alone.
         inside = (step_id for step_id in waits if paths and path_of(step_id).startswith(paths))
         children |= {child for step_id in inside if (child := child_of(step_id)) is not None}
         return tuple(ended), tuple(sorted(children))
+
+    def _awaited_children(self, has_lost: Callable[[str], bool]) -> set[UUID]:
+        """Those that ctx.run has started for a call that has lost."""
+        children = self._find_children()
+        if children is None:
+            return set()
+        lost = (started for place, started in children.awaited.items() if has_lost(place))
+        return {child for child, place in lost if children.has_started(child, place)}
 
 
 def _contend(call: Call[T], lane: Branch) -> asyncio.Task[T]:

@@ -1,11 +1,8 @@
-"""Where runs are taken in: triggers that come at the same time, in one event loop, share commits.
+"""Triggers that come at the same time, in one event loop, share commits.
 
-A desk belongs to one loop and to the connections of that loop. The engine's own desk serves everybody who hops in;
-a loop that triggers often has one of its own (desks.py), because a hop costs more than a run in a batch.
-
-Keyed triggers go apart: one key in somebody's open transaction must not hold up the others. When it does hold up a
-batch, each of the batch goes on alone: the innocent get through at the next try, the others wait where they hold up
-nobody, until their time is up.
+A batcher belongs to one loop and to the connections of that loop. Triggers with a key have batches of their own: a key
+in somebody's open transaction must not delay the others. When it delays a batch, each trigger of the batch is tried
+alone: those that are free succeed at the next try, the others wait, a few at a time, until their time is up.
 """
 
 from __future__ import annotations
@@ -18,14 +15,14 @@ from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
-from ..config import Settings
-from ..model.duration import human
-from ..model.errors import SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
-from ..model.records import Created, NewRun
-from ..runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
-from ..runtime.hints import Hint, Hinter
-from ..store import Ledger
-from ..store.operations import runs
+from ...config import Settings
+from ...model.duration import human
+from ...model.errors import SimpleWorkflowError, StoreBusy, StoreError, StoreUnavailable
+from ...model.records import Created, NewRun
+from ...runtime.batch import MAX_WEIGHT, Batcher, Reply, Sorter, resolve
+from ...runtime.hints import Hint, Hinter
+from ...store import Ledger
+from ...store.operations import runs
 
 T = TypeVar("T")
 Answer = Created | SimpleWorkflowError
@@ -35,13 +32,13 @@ SHARE = 16
 """So many triggers are worth a commit beside another one."""
 BULK_AT_ONCE = 2
 KEYED_BATCH = 100
-PASSAGE = 3
-WAITING_ROOM = 2
-"""How many triggers may try alone, and how many may wait for somebody's lock, at a time: each holds a connection."""
+ALONE_AT_ONCE = 3
+WAITING_AT_ONCE = 2
+"""How many triggers may try alone, and how many may wait for a lock, at a time: each holds a connection."""
 TIMEOUT_GRACE = 1.0
 
 
-class Desk:
+class TriggerBatcher:
     def __init__(self, loop: asyncio.AbstractEventLoop, ledger: Ledger, hinter: Hinter, settings: Settings) -> None:
         self.loop = loop
         self._ledger = ledger
@@ -55,20 +52,20 @@ class Desk:
             flights={None: 2 if ledger.has_lateral else 1},
             limit=BATCH,
             patient=False,
-            name="intake",
+            name="triggers",
             weigh=_weight,
             share=SHARE,
         )
-        self._keyed = Batcher(self._flush, limit=KEYED_BATCH, patient=False, name="keyed-intake", weigh=_weight)
+        self._keyed = Batcher(self._flush, limit=KEYED_BATCH, patient=False, name="keyed-triggers", weigh=_weight)
         self._alone: set[asyncio.Task[None]] = set()
-        self._passage = asyncio.Semaphore(PASSAGE)
-        self._waiting_room = asyncio.Semaphore(WAITING_ROOM)
+        self._trying = asyncio.Semaphore(ALONE_AT_ONCE)
+        self._waiting = asyncio.Semaphore(WAITING_AT_ONCE)
         self._closed: StoreUnavailable | None = None
         self.keeper: object = None
-        """Whoever closes this desk at the end of its loop."""
+        """The generator that closes this batcher at the end of its loop."""
 
     def create(self, new: NewRun) -> asyncio.Future[Answer]:
-        """Durable when the future ends. In the desk's own loop."""
+        """Durable when the future ends. In the batcher's own loop."""
         if self._closed is not None:
             raise self._closed
         answer: asyncio.Future[Answer] = self.loop.create_future()
@@ -76,11 +73,11 @@ class Desk:
         return answer
 
     def take(self, new: NewRun, reply: Reply[Answer]) -> None:
-        """The same for whoever would rather be called; with whoever comes at the same time."""
-        heard = partial(self._heard, new, self.loop.time(), reply)
-        (self._plain if new.idempotency_key is None else self._keyed).post(new, heard)
+        """The same with a callback instead of a future."""
+        answered = partial(self._answered, new, self.loop.time(), reply)
+        (self._plain if new.idempotency_key is None else self._keyed).post(new, answered)
 
-    def _heard(
+    def _answered(
         self, new: NewRun, since: float, reply: Reply[Answer], answer: Answer | None, error: Exception | None
     ) -> None:
         if not isinstance(error, StoreBusy):
@@ -91,7 +88,7 @@ class Desk:
         task.add_done_callback(partial(self._alone_over, reply))
 
     def _alone_over(self, reply: Reply[Answer], task: asyncio.Task[None]) -> None:
-        """Told here, not in the task: one that is cancelled before its first step tells nobody."""
+        """Answered here, not in the task: one that is cancelled before its first step answers nothing."""
         self._alone.discard(task)
         if task.cancelled():
             reply(None, self._closed or StoreUnavailable("the loop that wrote this trigger was stopped"))
@@ -108,12 +105,12 @@ class Desk:
             reply(None, error)
 
     async def _create_alone(self, new: NewRun, deadline: float) -> Answer:
-        """What was in the way may have been our own first try, whose connection was lost before it had committed."""
+        """The lock may be that of our own first try, whose connection was lost before it had committed."""
         try:
-            async with self._passage:
+            async with self._trying:
                 (answer,) = await self._create([new], repeated=new.has_new_id)
         except StoreBusy:
-            async with self._waiting_room:
+            async with self._waiting:
                 left = deadline - self.loop.time()
                 (answer,) = await self._create([new], timeout=left, impatient=False, repeated=new.has_new_id)
         return answer
@@ -133,14 +130,14 @@ class Desk:
             while under_way:
                 answers += await under_way.popleft()
         finally:
-            if under_way:  # one has failed: the others are not left behind unheard
+            if under_way:  # one has failed; the others are awaited all the same
                 await asyncio.gather(*under_way, return_exceptions=True)
         return answers
 
     async def _create(
         self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True, repeated: bool = False
     ) -> Sequence[Answer]:
-        is_alone = len(new) == 1 and self._ledger.has_lateral and not repeated  # what is there already tells nothing
+        is_alone = len(new) == 1 and self._ledger.has_lateral and not repeated
         telling = is_alone and self._hinter.may_tell_now()
         operation = runs.create(new, telling=telling)
         operation.impatient, operation.repeated = impatient, repeated
@@ -158,8 +155,8 @@ class Desk:
         return answers
 
     async def close(self, error: StoreUnavailable, patience: float) -> None:
-        """Nobody comes in any more; who is inside may finish, but not for long, and is told so then. May be called
-        again by whoever cannot know that it was called."""
+        """Take no further trigger; those under way get a moment to finish, and then this error. Calling it twice is
+        fine."""
         self._closed = self._closed or error
         for batcher in (self._plain, self._keyed):
             await batcher.drain(patience)

@@ -21,21 +21,21 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ..model import failure, moves, payload
-from ..model.duration import human
-from ..model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
-from ..model.states import StepKind, StepStatus
-from . import tracing
-from .branches import IN_STEP, Body, Branch
-from .labels import about
+from ...model import failure, moves, payload
+from ...model.duration import human
+from ...model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
+from ...model.states import StepKind, StepStatus
+from .. import tracing
+from ..branches import IN_STEP, Body, Branch
+from ..labels import about
+from ..miscalled import is_miscalled, miscalled
+from ..renames import NewCall
+from ..step import Call, resolve
+from ..tasks import is_being_cancelled
 from .memo import Memo
-from .miscalled import is_miscalled, miscalled
-from .renames import NewCall
-from .step import Call, resolve
-from .tasks import is_being_cancelled
 
 if TYPE_CHECKING:
-    from .stage import Stage
+    pass
 
 log = logging.getLogger("simpleworkflow.execute")
 
@@ -61,9 +61,10 @@ class _EndedByCancel(Exception):
         self.error = error
 
 
-class Steps(Memo):
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
+class Steps:
+    def __init__(self, memo: Memo) -> None:
+        self._memo = memo
+        self._stage = memo.stage
         self._stragglers: dict[str, asyncio.Future[Any]] = {}
         """Threads of steps that ran out of time."""
 
@@ -72,33 +73,33 @@ class Steps(Memo):
     ) -> Coroutine[Any, Any, Any]:
         """`above`: how many frames the line that made the call is away."""
         if self._stage.reason is not None:
-            return self.refuse()  # as `durable` does it, without the price of a call
-        branch = self._enter()
+            return self._memo.refuse()  # as `durable` does it, without the price of a call
+        branch = self._memo.enter()
         call, args = resolve(first, rest)
         step_id = branch.identify(call.name, call.options.key)
-        if call.options.formerly and self._has_past:
+        if call.options.formerly and self._memo.has_past:
             step_id = self._as_recorded(branch, step_id, call)
-        made = self._written[step_id] = self._step(call, args, kwargs, step_id)
-        self.made.add(step_id, made, call.shown, sys._getframe(above), branch)
+        made = self._memo.written[step_id] = self._step(call, args, kwargs, step_id)
+        self._memo.made.add(step_id, made, call.shown, sys._getframe(above), branch)
         if branch.callers is not None:
             branch.callers.append((asyncio.current_task(), made))
         return made
 
     async def _step(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str) -> Any:
-        self._begin(step_id)
+        self._memo.begin(step_id)
         seen, attempt = _seen(call.function, args, kwargs), 0
-        known = self._recorded(step_id, StepKind.STEP) if self._has_past else None
-        if known is None and self._has_past:
+        known = self._memo.recorded(step_id, StepKind.STEP) if self._memo.has_past else None
+        if known is None and self._memo.has_past:
             new = NewCall(step_id, seen, call.own_name, call.function, call.options.formerly)
-            self.changed.check_new(new, StepKind.STEP)
+            self._memo.changed.check_new(new, StepKind.STEP)
         if known is not None:
-            self.changed.compare(known, seen)
+            self._memo.changed.compare(known, seen)
             if known.status is StepStatus.SUCCEEDED:
-                return self.read(call.read, known.output_json, step_id)
+                return self._memo.read(call.read, known.output_json, step_id)
             if known.status is StepStatus.FAILED:
                 raise StepFailed.recorded(call.name, step_id, known.error_json)
             attempt = known.attempt
-            await self._pass_time(step_id, self._left(known), record=None, is_known=True)
+            await self._memo.pass_time(step_id, self._memo.left(known), record=None, is_known=True)
         while True:
             started = self._stage.clock.passed()
             try:
@@ -116,7 +117,7 @@ class Steps(Memo):
                 failed = await self._after_failure(call, step_id, error, story)
             else:
                 elapsed = self._stage.clock.passed() - started
-                await self._write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
+                await self._memo.write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
                 return value
             if failed is not None:  # raised out here it has no __context__, as on every replay
                 raise StepFailed.recorded(call.name, step_id, failed)
@@ -152,7 +153,7 @@ class Steps(Memo):
             retry_in=None if is_last else delay,
         )
         if is_last:
-            await self._write(self._record(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story))
+            await self._memo.add(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story)
             return as_json
         told = payload.encode(
             {
@@ -164,7 +165,7 @@ class Steps(Memo):
             }
         )
         story |= {"error": as_json, "due_in": delay, "told": told}
-        await self._write(self._record(step_id, StepKind.STEP, StepStatus.RETRYING, **story))
+        await self._memo.add(step_id, StepKind.STEP, StepStatus.RETRYING, **story)
         straggler = self._stragglers.pop(step_id, None)
         if straggler is not None:
             self._stage.begin_work()
@@ -172,13 +173,13 @@ class Steps(Memo):
                 await asyncio.wait({straggler})
             finally:
                 self._stage.end_work()
-        await self._pass_time(step_id, delay, record=None, is_known=True)
+        await self._memo.pass_time(step_id, delay, record=None, is_known=True)
         return None
 
     async def _body(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], step_id: str, attempt: int) -> Any:
         stage = self._stage
-        if self._has_raced and self._is_beaten(step_id):
-            await self._never()
+        if self._memo.has_raced and self._memo.is_beaten(step_id):
+            await self._memo.never()
         if not stage.services.is_fresh(stage.lease):
             await stage.confirm()
         body = Body(stage.lease, call.name, step_id, attempt)

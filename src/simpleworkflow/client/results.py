@@ -1,8 +1,7 @@
-"""Waiting for runs to finish: one listener and one query for everybody who waits in this process. Who waited gets the
-run as it was found: to ask again would double the way back.
+"""Waiting for runs to finish: one listener and one query for all callers of this process that wait.
 
-Hints make it quick; looking again, ever less often, makes it certain. Closing tells everybody who still waits, so that
-no thread hangs.
+A caller gets the run as that query found it, without a second question. Hints make it quick; polling, at growing
+intervals, makes it certain. Closing answers every caller that still waits, so that no thread hangs.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ..store.operations import runs
 log = logging.getLogger("simpleworkflow.client")
 
 PAUSE, CROWD = 0.002, 100
-"""Seconds between two looks that are called for, for every so many who wait: each look asks for all of them."""
+"""Seconds between two queries that hints ask for, for every so many callers: each query asks for all of them."""
 SOONEST = 0.01
-"""Seconds until the first look that nothing calls for: behind a pooler there are no hints."""
+"""Seconds until the first query without a hint: behind a pooler there are no hints."""
 
 
-class Waiters:
+class ResultWaiters:
     def __init__(self, ledger: Ledger, poll_every: float) -> None:
         self._ledger = ledger
         self._poll_every = poll_every
@@ -72,21 +71,21 @@ class Waiters:
                     self._looks.failed()
                     log.exception("looking for results went wrong and will be tried again")
             took = monotonic() - began
-            gathering = self._gathering()
-            await asyncio.sleep(gathering)
+            gather = self._gather_for()
+            await asyncio.sleep(gather)
             try:
-                async with asyncio.timeout(max(self._looks.pause(self._poll_every, took) - gathering, 0.0)):
+                async with asyncio.timeout(max(self._looks.pause(self._poll_every, took) - gather, 0.0)):
                     await self._news.wait()
             except TimeoutError:
                 pass
 
-    def _gathering(self) -> float:
-        """Seconds in which news may gather after a look, for those whom it has not answered."""
+    def _gather_for(self) -> float:
+        """Seconds in which hints may gather after a query, for the callers that it has not answered."""
         still = sum(not all(future.done() for future in futures) for futures in self._waiting.values())
         return min(PAUSE * max(still / CROWD, 1.0), self._poll_every)
 
     async def _look(self) -> None:
-        """Answers those who waited when it began: a run may have been reopened before the others came."""
+        """Answers the callers that waited when it began: a run may have been reopened before the others came."""
         waiting = {run_id: tuple(futures) for run_id, futures in self._waiting.items()}
         found = await self._ledger.run(runs.finished_among(list(waiting)))
         if found:
