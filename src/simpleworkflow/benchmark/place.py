@@ -73,8 +73,8 @@ class Place:
                         file.unlink()
         except (SimpleWorkflowError, OSError) as error:
             before = "" if after is None else f"{str(after) or 'interrupted'}; and "
-            told = f"{before}the {self.kind} {self.name} could not be removed; please do that ({error})"
-            raise Leftover(told) from error
+            message = f"{before}the {self.kind} {self.name} could not be removed; please do that ({error})"
+            raise Leftover(message) from error
 
 
 async def _drop(url: DatabaseURL, schema: str) -> None:
@@ -87,7 +87,7 @@ async def _drop(url: DatabaseURL, schema: str) -> None:
 
 
 def choose(url: str) -> Place:
-    """A place that nobody has used before; nothing is created yet."""
+    """A place with a new random name; nothing is created yet."""
     parsed, token = parse_url(url), secrets.token_hex(6)
     if parsed.dialect == "postgres":
         schema = f"{SCHEMA_PREFIX}{token}"
@@ -127,7 +127,7 @@ def place_at(url: str, *, keep: bool) -> Iterator[Place]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals wait: whoever presses Ctrl-C twice wants to be out soon, not to leave tables behind."""
+    """Ignore signals meanwhile: a second Ctrl-C must not leave tables behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

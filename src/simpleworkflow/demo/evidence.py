@@ -79,8 +79,8 @@ class Evidence:
         ]
         for number, kill in enumerate(self._lines("kill"), 1):
             waits = [(after.at - kill.at) / 1e6 for before, after in self.cut_off if before.pid == kill.pid]
-            told = f"{min(waits):.1f} to {max(waits):.1f}" if waits else "nothing was cut off"
-            rows.append((f"seconds from kill {number} until its steps went on", told))
+            span = f"{min(waits):.1f} to {max(waits):.1f}" if waits else "nothing was cut off"
+            rows.append((f"seconds from kill {number} until its steps went on", span))
         return [(label, str(value)) for label, value in rows]
 
     @cached_property

@@ -19,6 +19,7 @@ from .worker_process import last_lines_of_log
 
 def main() -> int:
     _handle_signals()
+    _make_python_path_absolute()
     screen = Screen()
     try:
         folder = TemporaryDirectory(prefix="simpleworkflow-demo-")
@@ -47,6 +48,12 @@ def _handle_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
+
+
+def _make_python_path_absolute() -> None:
+    """The workers start in another folder, and must find this package there."""
+    if paths := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep))
 
 
 def _exit(number: int, _: object) -> NoReturn:

@@ -74,14 +74,14 @@ class Screen:
         parts = parts_done(runs, effects)
         looks = [Look.of(run, parts[run.payload["number"]], dead) for run in runs]
         counts = Counter(looks)
-        told = [Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]]
+        legend = [Text(f"{look.value[0]} {counts[look]}", look.value[1]) for look in Look if counts[look]]
         if self.live is not None:
             cells = [(run.payload["number"], parts[run.payload["number"]]) for run in runs]
-            self.live.update(Group(_board(cells, looks), Text("   ").join(told)))
+            self.live.update(Group(_board(cells, looks), Text("   ").join(legend)))
         elif now or monotonic() >= self._next_line:
             self._next_line = monotonic() + LINE_EVERY
             steps = sum(line.what == "end" for line in effects)
-            line = Text("   ").join([Text(f"{self.seconds:5.1f} s  steps {steps}"), *told])
+            line = Text("   ").join([Text(f"{self.seconds:5.1f} s  steps {steps}"), *legend])
             self._console.print(line, soft_wrap=True)
 
     def conclude(self, evidence: Evidence) -> None:

@@ -112,10 +112,10 @@ def why_not_loaded(target: str, error: BaseException) -> str:
 def own_lines(error: BaseException) -> str:
     """The traceback without the frames of the command and of importlib."""
     shown = error.__cause__ or error if isinstance(error, ModuleExited) else error
-    told = traceback.TracebackException.from_exception(shown)
+    report = traceback.TracebackException.from_exception(shown)
     command_line = str(Path(__file__).parents[1])
-    told.stack[:] = [f for f in told.stack if not f.filename.startswith((command_line, "<frozen importlib"))]
-    for frame in list(told.stack):
+    report.stack[:] = [f for f in report.stack if not f.filename.startswith((command_line, "<frozen importlib"))]
+    for frame in list(report.stack):
         if frame.filename.endswith(f"importlib{os.sep}__init__.py"):
-            told.stack.remove(frame)
-    return "".join(told.format())
+            report.stack.remove(frame)
+    return "".join(report.format())

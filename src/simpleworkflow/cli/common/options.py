@@ -44,7 +44,7 @@ def check_duration(_: click.Context, __: click.Parameter, value: str | None) -> 
 
 
 def check_seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """As check_duration; a plain number is seconds, for lengths that nobody takes for days."""
+    """As check_duration; a plain number means seconds, where it cannot be mistaken for days."""
     is_plain = value is not None and re.fullmatch(r"\d+(\.\d+)?", value.strip()) is not None
     return check_duration(context, parameter, f"{value}s" if is_plain else value)
 

@@ -44,7 +44,7 @@ class Parent:
         self._reports = os.fdopen(reports, "w", encoding="utf-8")
         self._guard = threading.Lock()
         self.may_begin = threading.Event()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = json.loads(self._lifeline.readline())
@@ -63,25 +63,25 @@ class Parent:
 
         threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
-    def tell(self, **report: Any) -> None:
+    def report(self, **fields: Any) -> None:
         with self._guard:
             try:
-                print(json.dumps(report), file=self._reports, flush=True)
+                print(json.dumps(fields), file=self._reports, flush=True)
             except OSError:
                 pass  # the parent is gone; the lifeline stops this process
 
-    def tell_files(self, *more: str) -> None:
+    def report_files(self, *more: str) -> None:
         """Report the imported files that were not reported yet."""
-        new = {*imported_files(), *more} - self._told
+        new = {*imported_files(), *more} - self._reported
         if new:
-            self._told |= new
-            self.tell(files=sorted(new))
+            self._reported |= new
+            self.report(files=sorted(new))
 
-    def keep_telling_files(self) -> None:
+    def keep_reporting_files(self) -> None:
         def go_on() -> None:
             pause = threading.Event()
             while not pause.wait(FILES_EVERY):
-                self.tell_files()
+                self.report_files()
 
         threading.Thread(target=go_on, name="files", daemon=True).start()
 
@@ -99,17 +99,17 @@ def main() -> None:
     handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
     with standing_by(handler, options["log_level"]):
         app = _load(options["target"], options["imports"], parent)
-    parent.keep_telling_files()
+    parent.keep_reporting_files()
     try:
         if options["url"] is not None:
             app._client.use(options["url"])
         if app._client.address.target == MEMORY:
-            parent.tell(hopeless=True)
+            parent.report(hopeless=True)
             fail("dev shows what another process does, and cannot look into its memory; name a file: --url dev.db")
-        parent.tell(url=app._client.url, schema=app._client.schema)
+        parent.report(url=app._client.url, schema=app._client.schema)
         _migrate(app, parent)
     except SimpleWorkflowError as error:
-        parent.tell(unloaded=True)
+        parent.report(unloaded=True)
         fail(str(error))
     parent.may_begin.wait()
     serve(app, drain=options["drain"], name="dev")
@@ -120,18 +120,18 @@ def _load(target: str, imports: Sequence[str], parent: Parent) -> Any:
     try:
         app = import_app(target, imports)
     except SystemExit as end:
-        parent.tell(unloaded=True, hopeless=end.code == CALLED_WRONGLY)
-        parent.tell_files()
+        parent.report(unloaded=True, hopeless=end.code == CALLED_WRONGLY)
+        parent.report_files()
         raise
     except BaseException as error:
         broken = [error.filename] if isinstance(error, SyntaxError) and error.filename else []
-        parent.tell_files(*(os.path.realpath(file) for file in broken))
-        parent.tell(unloaded=True)
+        parent.report_files(*(os.path.realpath(file) for file in broken))
+        parent.report(unloaded=True)
         print(own_lines(error), file=sys.stderr, flush=True, end="")
         if isinstance(error, ModuleExited):
             fail(why_not_loaded(target, error))
         sys.exit(NOT_DONE)
-    parent.tell_files()
+    parent.report_files()
     return app
 
 
@@ -141,10 +141,10 @@ def _migrate(app: Any, parent: Parent) -> None:
         try:
             applied = app.sync.migrate()
         except StoreUnavailable as error:
-            parent.tell(trouble=str(error))
+            parent.report(trouble=str(error))
             threading.Event().wait(TRY_AGAIN_AFTER)
             continue
-        parent.tell(applied=applied)
+        parent.report(applied=applied)
         return
 
 

@@ -77,7 +77,7 @@ class Supervisor:
         """Run one worker after another until a stop; the exit code."""
         pause = FIRST_PAUSE
         while True:
-            worker = self._worker = WorkerProcess(self._options, self._screen.printed, self._hear)
+            worker = self._worker = WorkerProcess(self._options, self._screen.printed, self._on_report)
             started = asyncio.get_running_loop().time()
             try:
                 await worker.start()
@@ -103,7 +103,7 @@ class Supervisor:
             else:
                 lived = asyncio.get_running_loop().time() - started
                 pause = FIRST_PAUSE if lived > LIVED else pause
-                self._screen.say(f"the worker ended ({_told(code)}); the next one starts in {pause:g} s", "bold red")
+                self._screen.say(f"the worker ended ({_ending(code)}); the next one starts in {pause:g} s", "bold red")
                 await self._until(asyncio.create_task(asyncio.sleep(pause)))
                 pause = min(2 * pause, LONGEST_PAUSE)
             if self._stopping.is_set():
@@ -124,7 +124,7 @@ class Supervisor:
             stop.cancel()
             await asyncio.wait({change, stop})
 
-    def _hear(self, report: dict[str, Any]) -> None:
+    def _on_report(self, report: dict[str, Any]) -> None:
         """Handle a report of the worker."""
         if "files" in report:
             self._watcher.seen(report["files"])
@@ -182,5 +182,5 @@ def _names(files: list[str]) -> str:
     return ", ".join(shown) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
-def _told(code: int) -> str:
+def _ending(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

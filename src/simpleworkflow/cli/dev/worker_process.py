@@ -24,13 +24,15 @@ LONGEST_REPORT = 64 * 1024 * 1024
 class WorkerProcess:
     """One worker, from its start to its end."""
 
-    def __init__(self, options: dict[str, Any], printed: Callable[[str], None], told: Callable[[dict[str, Any]], None]):
+    def __init__(
+        self, options: dict[str, Any], on_line: Callable[[str], None], on_report: Callable[[dict[str, Any]], None]
+    ):
         self._options = options
-        self._printed = printed
-        self._told = told
+        self._on_line = on_line
+        self._on_report = on_report
         self._lifeline = -1
         self._process: asyncio.subprocess.Process
-        self._hearing: list[asyncio.Task[None]] = []
+        self._reading: list[asyncio.Task[None]] = []
         self.is_loaded = True
         """False after a report that its code could not be loaded."""
         self.is_hopeless = False
@@ -58,7 +60,7 @@ class WorkerProcess:
             os.write(self._lifeline, json.dumps(self._options).encode() + b"\n")
         except BrokenPipeError:
             pass
-        self._hearing = [asyncio.create_task(self._hear_output()), asyncio.create_task(self._hear_reports(reports))]
+        self._reading = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_reports(reports))]
 
     def let_begin(self) -> None:
         if self._lifeline >= 0:
@@ -67,18 +69,18 @@ class WorkerProcess:
             except BrokenPipeError:
                 pass  # the worker has ended; see `ended`
 
-    async def _hear_output(self) -> None:
+    async def _read_output(self) -> None:
         assert self._process.stdout is not None
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         rest = ""
         while chunk := await self._process.stdout.read(CHUNK):
             *lines, rest = (rest + decode(chunk)).split("\n")
             for line in lines:
-                self._printed(line)
+                self._on_line(line)
         if rest:
-            self._printed(rest)
+            self._on_line(rest)
 
-    async def _hear_reports(self, end: int) -> None:
+    async def _read_reports(self, end: int) -> None:
         reader = asyncio.StreamReader(limit=LONGEST_REPORT)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(end, "rb"))
@@ -87,7 +89,7 @@ class WorkerProcess:
                 report = json.loads(line)
                 self.is_loaded = self.is_loaded and "unloaded" not in report
                 self.is_hopeless = self.is_hopeless or bool(report.get("hopeless"))
-                self._told(report)
+                self._on_report(report)
         finally:
             transport.close()
 
@@ -95,7 +97,7 @@ class WorkerProcess:
         """Wait until it has ended and all its output was read; its exit code."""
         code = await self._process.wait()
         # At most a second: a program that user code started may keep the pipes open.
-        await asyncio.wait(self._hearing, timeout=1.0)
+        await asyncio.wait(self._reading, timeout=1.0)
         return code
 
     def ask_to_stop(self) -> None:
@@ -121,7 +123,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Close the lifeline, which ends the worker."""
-        for task in self._hearing:
+        for task in self._reading:
             task.cancel()
         if self._lifeline >= 0:
             os.close(self._lifeline)

@@ -83,8 +83,8 @@ def _for_module(finding: Finding, app: App, target: str) -> Finding:
     if finding.fix is None or PLACEHOLDER not in finding.fix:
         return finding
     if finding.subject is not None and not app._client.serves(finding.subject):
-        told = f"{target} has no workflow {finding.subject} either; find the App that has it"
-        return replace(finding, fix=f"{told}: {finding.fix}")
+        text = f"{target} has no workflow {finding.subject} either; find the App that has it"
+        return replace(finding, fix=f"{text}: {finding.fix}")
     return replace(finding, fix=finding.fix.replace(PLACEHOLDER, target))
 
 
@@ -130,9 +130,9 @@ def _printable(mark: str, level: str) -> str:
 
 def _summary(findings: Sequence[Finding]) -> str:
     counts = Counter(str(finding.level) for finding in findings)
-    told = [
+    words = [
         f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
         for level in ("problem", "warning", "note")
         if counts[level]
     ]
-    return ", ".join(told) if told else "all is well"
+    return ", ".join(words) if words else "all is well"

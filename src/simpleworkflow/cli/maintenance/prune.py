@@ -22,7 +22,7 @@ from ..common.output import counted, fail, say_json
 if TYPE_CHECKING:
     from ...app import App
 
-Tell = Callable[[Pruned], object]
+OnProgress = Callable[[Pruned], object]
 MOST_LINES = 20
 WHY_KEPT = {
     Kept.PARENT: "their parent is open",
@@ -79,21 +79,21 @@ def prune(url: str | None, yes: bool, dry_run: bool, as_json: bool, **wanted: An
 def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> Pruned:
     so_far = Pruned()
 
-    def heard(done: Pruned) -> None:
+    def on_batch(done: Pruned) -> None:
         nonlocal so_far
         so_far = done
         advance(done)
 
     try:
         with _progress("counting" if dry_run else "deleting", total) as advance:
-            return app.sync.retention.prune(**wanted, dry_run=dry_run, tell=heard)
+            return app.sync.retention.prune(**wanted, dry_run=dry_run, tell=on_batch)
     except KeyboardInterrupt:
         if dry_run:
             fail("interrupted; nothing was deleted")
         were = "was" if so_far.total == 1 else "were"
         # "at least": a batch may have been under way.
-        told = f"interrupted; at least {counted(so_far.total, 'run')} {were} deleted for good"
-        fail(f"{told}, the others are whole; call again to go on")
+        message = f"interrupted; at least {counted(so_far.total, 'run')} {were} deleted for good"
+        fail(f"{message}, the others are whole; call again to go on")
 
 
 def _ask(found: Pruned) -> None:
@@ -103,7 +103,7 @@ def _ask(found: Pruned) -> None:
 
 
 @contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Tell]:
+def _progress(what: str, total: int | None) -> Iterator[OnProgress]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -115,8 +115,8 @@ def _progress(what: str, total: int | None) -> Iterator[Tell]:
         task = bar.add_task(what, total=total)
 
         def advance(done: Pruned) -> None:
-            told = f"{what}: {done.total:,} of {done.examined:,} examined"
-            bar.update(task, completed=done.total, description=told)
+            message = f"{what}: {done.total:,} of {done.examined:,} examined"
+            bar.update(task, completed=done.total, description=message)
 
         yield advance
 

@@ -138,7 +138,7 @@ def change_all(
             with report.progress():
                 asyncio.run(_change_each(app, names, as_key, change_of(app), report))
         except KeyboardInterrupt:
-            fail(f"interrupted; {report.told} of {len(names)} were dealt with")
+            fail(f"interrupted; {report.done} of {len(names)} were dealt with")
     if report.refused:
         sys.exit(NOT_DONE)
 
@@ -154,7 +154,7 @@ async def _change_each(app: App, names: Sequence[str], as_key: bool, change: Cha
         together = names[start : start + AT_ONCE]
         answers = await asyncio.gather(*(_change_one(app, name, as_key, change) for name in together))
         for name, answer in zip(together, answers, strict=True):
-            report.tell(name, answer)
+            report.add(name, answer)
 
 
 async def _change_one(app: App, name: str, as_key: bool, change: Change) -> Run | str:
@@ -195,14 +195,14 @@ class _Report:
         self._as_json = as_json
         self._total = total
         self._advance: Callable[[], object] = lambda: None
-        self.told = 0
+        self.done = 0
         self.refused = 0
 
-    def tell(self, name: str, answer: Run | str) -> None:
-        self.told += 1
+    def add(self, name: str, answer: Run | str) -> None:
+        self.done += 1
         self._advance()
         if isinstance(answer, Run):
-            self._tell_run(answer)
+            self._print_run(answer)
             return
         self.refused += 1
         if self._as_json:
@@ -210,7 +210,7 @@ class _Report:
         elif answer:
             click.echo(f"refused: {safe(answer)}", err=True)
 
-    def _tell_run(self, run: Run) -> None:
+    def _print_run(self, run: Run) -> None:
         is_deleted, is_held = run.deleted_at is not None, run.is_held and not run.is_finished
         if self._as_json:
             say_json({"id": run.id, "status": run.status, "is_held": is_held, "is_deleted": is_deleted})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...model.records import Run
 
 MOST = 1_000_000_000
-"""More than anybody lists; both databases can count to it."""
+"""No listing is longer; both databases can count to it."""
 
 
 @click.group(cls=Group)

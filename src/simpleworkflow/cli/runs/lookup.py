@@ -65,8 +65,8 @@ def _with_id_prefix(digits: str, found: list[Found], named: UUID | None, text: s
     shown = "".join(f"\n  {run.id}  {run.type}  {run.status}" for run in found[:MOST_LISTED])
     more = "\n  and more" if len(found) > MOST_LISTED else ""
     if named is not None:
-        told = f"{text} is the key of run {named}, and other runs have ids that begin with it"
-        fail(f"{told}; add --key for the first, or give the whole id{shown}{more}")
+        message = f"{text} is the key of run {named}, and other runs have ids that begin with it"
+        fail(f"{message}; add --key for the first, or give the whole id{shown}{more}")
     if not found:
         fail(f"there is no run whose id begins with {digits.lower()}, and none with the key {text}")
     if len(found) > 1:

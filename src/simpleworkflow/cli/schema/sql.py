@@ -42,12 +42,12 @@ def migrate_sql(
         raise click.UsageError("--schema goes with --dialect; in a URL it is ?schema=")
     chosen, where, known, applied = _known(url) if dialect is None else _known_without_asking(dialect, schema, down)
     if down:
-        told = [one for one in reversed(known) if one.version in applied][:count]
-        text = down_script([one for one in known if one.version in applied], chosen, where, count) if told else ""
+        selected = [one for one in reversed(known) if one.version in applied][:count]
+        text = down_script([one for one in known if one.version in applied], chosen, where, count) if selected else ""
     else:
-        told = [one for one in known if one.version not in applied]
-        text = up_script(told, chosen, where) if told else ""
-    names = [f"{one.version}_{one.name}" for one in told]
+        selected = [one for one in known if one.version not in applied]
+        text = up_script(selected, chosen, where) if selected else ""
+    names = [f"{one.version}_{one.name}" for one in selected]
     if as_json:
         say_json({"dialect": chosen, "down": down, "migrations": names, "sql": text})
         return

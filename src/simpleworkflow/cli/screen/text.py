@@ -68,7 +68,7 @@ def when(instant: datetime | None) -> str:
 
 
 def length(seconds: float) -> str:
-    """A length of time in as many digits as anybody reads: 4ms, 1.25s, 3m 20s."""
+    """A length of time, rounded: 4ms, 1.25s, 3m 20s."""
     if seconds < 0.001:
         return "0s" if seconds <= 0 else "<1ms"
     return human(round(seconds, 3) if seconds < 1 else round(seconds, 2) if seconds < 60 else round(seconds))

@@ -70,14 +70,14 @@ class Looker:
     async def look(self) -> Snapshot:
         pulse = await self.app.activity.pulse(self._place)
         since, self._at, self._place = self._at, monotonic(), pulse.last_event
-        crew = [worker for worker in await self.app.workers.all() if worker.is_alive]
+        alive = [worker for worker in await self.app.workers.all() if worker.is_alive]
         return Snapshot(
             rates_of(pulse, self._at - since),
             pulse.is_partial,
             pulse.late,
             pulse.late_type,
-            len(crew),
-            sum(worker.runs for worker in crew),
+            len(alive),
+            sum(worker.runs for worker in alive),
             self.counts,
             self.problem,
         )
