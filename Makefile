@@ -93,9 +93,10 @@ build: .venv/.ready ## build the wheel and the source distribution into dist
 house: .venv/.ready ## the structure of the source in numbers: sizes, chains of classes, roads
 	@$(BIN)/python tools/house.py
 
-gen: .venv/.ready ## regenerate the blocking twin and the schema dumps
+gen: .venv/.ready ## regenerate the blocking twin, the schema dumps and the expanded SQL
 	$(BIN)/python tools/twin.py
 	$(BIN)/python tools/dump_schema.py
+	$(BIN)/python tools/expand_sql.py
 
 clean: ## remove everything that can be made again
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build

@@ -25,7 +25,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "simpleworkflow"
 ENGINE = ("runtime", "worker", "client", "store")
-CUPBOARD = "runtime/asyncio_internals.py"
+CUPBOARD = "python_internals.py"
 PRIVATE = re.compile(
     r"\b(_fut_waiter|_scheduled|_ready|_callbacks|_waiters|_getframe|_warn_unawaited_coroutine|getcoroutinelocals|"
     r"f_locals|cr_frame|gi_frame|ag_frame|cr_await|gi_yieldfrom|cell_contents|__closure__|co_freevars)\b"

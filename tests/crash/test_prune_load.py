@@ -112,12 +112,12 @@ class Load:
         await self._ledger.run(runs.create([new(TYPE, '{"n": 1}') for _ in range(AT_ONCE)]))
         began = time.monotonic()
         claimed = await self._ledger.run(
-            leases.claim([offer(TYPE)], AT_ONCE, "w1", lane_by_lane=not self._ledger.has_lateral)
+            leases.claim([offer(TYPE)], AT_ONCE, "w1", lane_by_lane=not self._ledger.can.walks_lanes)
         )
         taken.append(time.monotonic() - began)
         if claimed:
             endings = [succeeded(lease) for lease in claimed]
-            await self._ledger.run(writing.write(endings, "w1", fused=self._ledger.has_lateral))
+            await self._ledger.run(writing.write(endings, "w1", fused=self._ledger.can.fuses_writes))
 
 
 def p99(values: list[float]) -> float:

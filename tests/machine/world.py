@@ -52,7 +52,7 @@ class World:
 
     @property
     def lane_by_lane(self) -> bool:
-        return not self.ledger.has_lateral
+        return not self.ledger.can.walks_lanes
 
     def run(self, operation: Operation[T]) -> T:
         return self.loop.run_until_complete(self.ledger.run(operation))

@@ -17,6 +17,8 @@ import pytest
 from simpleworkflow.store import catalog, migrate
 from simpleworkflow.store.catalog import CatalogError, Statement, statements
 from simpleworkflow.store.drivers.sqlite import split_statements
+from simpleworkflow.store.fragments import Fragments
+from simpleworkflow.store.notation import Block
 
 ROOT = Path(catalog.__file__).parents[1]
 QUERIES = Path(catalog.__file__).parent / "sql" / "queries"
@@ -30,9 +32,9 @@ def overridden(file: Path) -> list[str]:
 
 @pytest.mark.parametrize("file", sorted(QUERIES.glob("*.*.sql")), ids=lambda file: file.name)
 def test_every_override_says_why(file: Path) -> None:
-    sources = catalog._parse(file.read_text(), file.name)
-    assert sources
-    assert all(source.differs for source in sources if not source.name.startswith("{"))  # fragments are no statements
+    blocks = catalog.parse(file.read_text(), file.name)
+    assert blocks
+    assert all(block.differs for block in blocks if not block.is_fragment)
 
 
 @pytest.mark.parametrize("name", sorted(set(PORTABLE) & set(OVERRIDES)))
@@ -118,45 +120,86 @@ def test_both_databases_return_the_same_columns(postgres_url: str) -> None:
 
 
 def compiled(text: str, dialect: str = "postgres") -> dict[str, Statement]:
-    sources = {source.name: source for source in catalog._parse(text, "test.sql")}
-    return {
-        name: catalog._compile(catalog._resolve(source, sources), {}, dialect, "workflow")
-        for name, source in sources.items()
-    }
+    found: tuple[dict[str, Block], dict[str, Block]] = {}, {}
+    for block in catalog.parse(text, "test.sql"):
+        found[block.is_fragment][block.name] = block
+    blocks, fragments = found
+    return catalog._compiled(blocks, Fragments(fragments, "workflow"), dialect)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("-- name: a\nSELECT :limit", "without `-- param: limit TYPE`"),
-        ("-- param: limit integer\n-- name: a\nSELECT 1", "before the first"),
-        ("-- name: a\n-- batch: nonsense\nSELECT 1", "cannot read `-- batch: nonsense`"),
-        ("-- name: a\nSELECT 1\n-- name: b\n-- like: a\n-- replacing: 2 -> 3", "'2' is not in a"),
-        ("-- name: a\n-- like: nobody\n", "nobody"),
-        ("-- name: a\n-- replacing: without an arrow\nSELECT 1", "replacing"),
-        ("-- name: a\n-- param: limit\nSELECT :limit", "param"),
-        ("-- name: a\n-- each: b\nSELECT 1", "not one of its batches"),
-        ("-- name: a\nSELECT us(us(1))", "nested"),
-        ("-- name: a\nSELECT us(1", "us("),
+        ("-- param: limit integer\n-- name: a\nSELECT 1", "test.sql: `-- param:` stands before the first"),
+        ("SELECT 1\n-- name: a\nSELECT 2", "test.sql: there is SQL before the first `-- name:`: SELECT 1"),
+        ("-- name: two words\nSELECT 1", "test.sql: cannot read `-- name: two words`"),
+        ("-- name:\nSELECT 1", "test.sql: cannot read `-- name: `"),
+        ("-- fragment: f(a, b)\n{a}{b}", "test.sql: cannot read `-- fragment: f(a, b)`"),
+        ("-- name: a\n-- eech: b\nSELECT 1", "a: there is no `-- eech:`"),
+        ("-- name: a\n-- batch: nonsense\nSELECT 1", "a: cannot read `-- batch: nonsense`"),
+        ("-- name: a\n-- batch: b(x)\nSELECT 1 FROM :b", "a: cannot read `-- batch: b(x)`"),
+        ("-- name: a\n-- batch: b(x double precision)\nSELECT 1 FROM :b", "a: cannot read `-- batch:"),
+        ("-- name: a\n-- param: limit\nSELECT :limit", "a: cannot read `-- param: limit`"),
+        ("-- name: a\n-- each:\nSELECT 1", "a: cannot read `-- each: `"),
+        ("-- name: a\n-- each: b\nSELECT 1", "a: each 'b' is not one of its batches"),
+        ("-- name: a\nSELECT :limit", "a: uses :limit without `-- param: limit TYPE`"),
+        ("-- name: a\n-- param: limit integer\nSELECT 1", "a: declares :limit and does not use it"),
+        ("-- name: a\n-- batch: b(x integer)\nSELECT 1", "a: declares :b and does not use it"),
+        ("-- name: a\nSELECT us(us(1))", "a: us() cannot be nested"),
+        ("-- name: a\nSELECT us(1", "a: a us( is never closed: us(1"),
+        ("-- name: a\n-- like: nobody\n", "a: is like nobody, which is nowhere"),
+        ("-- name: a\n-- like: b\nSELECT 1\n-- name: b\nSELECT 2", "a: has a text of its own and is like b"),
+        ("-- name: a\n-- like: b\n-- name: b\n-- like: a", "b: is like a, which is like b"),
+        ("-- name: a\nSELECT 1\n-- name: b\n-- like: a\n-- replacing: 1 -> 2", "b: there is no `-- replacing:`"),
     ],
 )
-def test_a_broken_file_is_refused(text: str, says: str) -> None:
-    with pytest.raises(CatalogError, match=re.escape(says)):
+def test_a_broken_file_is_refused_with_file_and_statement(text: str, says: str) -> None:
+    with pytest.raises(CatalogError, match=re.escape(says)) as refused:
         compiled(text)
+    assert str(refused.value).startswith("test.sql: ")
 
 
-def test_an_override_without_a_reason_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "sql" / "queries"
-    folder.mkdir(parents=True)
-    (folder / "runs.sql").write_text("-- name: a\nSELECT 1\n")
-    (folder / "runs.postgres.sql").write_text("-- name: a\nSELECT 2\n")
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of our own instead of the catalogue's."""
+    queries = tmp_path / "sql" / "queries"
+    queries.mkdir(parents=True)
     monkeypatch.setattr(catalog, "files", lambda package: tmp_path)
-    assert catalog._load("sqlite")[0]["a"].body == "SELECT 1"
-    with pytest.raises(CatalogError, match="differs"):
+    return queries
+
+
+def test_an_override_without_a_reason_is_refused(folder: Path) -> None:
+    (folder / "runs.sql").write_text("-- fragment: f\n1\n-- name: a\nSELECT {f}\n")
+    (folder / "runs.postgres.sql").write_text("-- name: a\nSELECT 2\n")
+    assert catalog._load("sqlite")[0]["a"].body == "SELECT {f}"
+    with pytest.raises(CatalogError, match=r"runs\.postgres\.sql: a: .*differs"):
         catalog._load("postgres")
-    (folder / "twice.sql").write_text("-- name: a\nSELECT 3\n")
-    with pytest.raises(CatalogError, match="defined twice"):
+    (folder / "runs.postgres.sql").write_text("-- fragment: f\n2\n")
+    with pytest.raises(CatalogError, match=r"runs\.postgres\.sql: fragment f: .*differs"):
+        catalog._load("postgres")
+    (folder / "runs.postgres.sql").write_text(
+        "-- fragment: f\n-- differs: to be another number\n2\n-- fragment: g\n3\n"
+    )
+    assert catalog._load("postgres")[1]["f"].body == "2"
+    (folder / "runs.sql").write_text("-- name: a\n-- differs: from nothing\nSELECT 1\n")
+    with pytest.raises(CatalogError, match=r"runs\.sql: a: says why it differs, but it is the portable one"):
         catalog._load("sqlite")
+
+
+@pytest.mark.parametrize("text", ["-- name: a\nSELECT 1\n", "-- fragment: a\n1\n"])
+@pytest.mark.parametrize("second", ["twice.sql", "twice.postgres.sql"])
+def test_what_is_defined_twice_is_refused(folder: Path, text: str, second: str) -> None:
+    first = second.replace("twice", "once")
+    (folder / first).write_text(text.replace("\n", "\n-- differs: x\n", 1) if "postgres" in first else text)
+    (folder / second).write_text(text.replace("\n", "\n-- differs: x\n", 1) if "postgres" in second else text)
+    with pytest.raises(CatalogError, match=rf"{second}: .*a: is defined twice, here and in {first}"):
+        catalog._load("postgres")
+
+
+def test_a_file_for_an_unknown_database_is_refused(folder: Path) -> None:
+    (folder / "runs.postgre.sql").write_text("-- name: a\n-- differs: misspelt\nSELECT 1\n")
+    with pytest.raises(CatalogError, match=r"runs\.postgre\.sql: a file is NOUN\.sql or NOUN\.DIALECT\.sql"):
+        catalog._load("postgres")
 
 
 def test_the_notation_becomes_each_databases_own() -> None:

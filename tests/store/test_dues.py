@@ -30,7 +30,7 @@ def due_after(raw: Raw, row: dict[str, Any], column: str) -> float:
 async def test_a_wait_that_is_written_late_is_due_when_it_was_meant(ledger: Ledger, raw: Raw, fused: bool) -> None:
     lease, left = await leased(ledger), Left()
     wait = waiting(lease, due_in=left(), left=left, elapsed=0.0)
-    operation = writing.write([wait], "w1", fused=fused and ledger.has_lateral)
+    operation = writing.write([wait], "w1", fused=fused and ledger.can.fuses_writes)
     left.seconds = 60.0  # the database was away
     assert await ledger.run(operation) == [Outcome.DONE]
     (row,) = raw.steps(lease.id)

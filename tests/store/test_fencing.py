@@ -112,7 +112,7 @@ async def test_successes_in_one_batch_learn_which_of_them_were_lost(ledger: Ledg
     cancelled, *good = [await leased(ledger) for _ in range(3)]
     await ledger.run(runs.cancel([cancelled.id]))
     endings = [succeeded(one) for one in (good[0], stale, cancelled, good[1])]
-    outcomes = await ledger.run(writing.write(endings, "w1", fused=ledger.has_lateral))
+    outcomes = await ledger.run(writing.write(endings, "w1", fused=ledger.can.fuses_writes))
     assert outcomes == [Outcome.DONE, Outcome.LOST, Outcome.LOST, Outcome.DONE]
     assert [raw.row(one.id)["status"] for one in (*good, current, cancelled)] == [
         "succeeded", "succeeded", "leased", "cancelled",

@@ -74,7 +74,7 @@ async def test_a_worker_cannot_write_under_another_workers_lease_though_the_epoc
 ) -> None:
     lease = await rewritten(ledger, raw)
     before = raw.everything()
-    fuse = fused and ledger.has_lateral
+    fuse = fused and ledger.can.fuses_writes
     assert await ledger.run(writing.write([WRITES[write](lease)], "w1", fused=fuse)) == [LOST]
     assert raw.everything() == before
     assert await ledger.run(writing.write([WRITES[write](lease)], "w2", fused=fuse)) == [DONE]

@@ -176,7 +176,7 @@ async def claim(
     wanted = offers or (offer(),)
     if rest.pop("suspects", False):
         rest["crashes"] = leases.EVER
-    rest.setdefault("lane_by_lane", not ledger.has_lateral)
+    rest.setdefault("lane_by_lane", not ledger.can.walks_lanes)
     return await ledger.run(leases.claim(wanted, limit, worker, **rest))
 
 

@@ -213,7 +213,7 @@ async def crashed(app: swf.App, handles: list[swf.RunHandle[Any]], *, twice: boo
     """Lease the runs as a process that is gone: the first look around finds that. Twice makes suspects of them."""
     gone = f"gone@{host_token()}.4194300.1.ab"
     offer = leases.Offer((await handles[0].get()).type, 100, 3, 60_000_000, None)
-    one_by_one = not app._client.engine.ledger.has_lateral
+    one_by_one = not app._client.engine.ledger.can.walks_lanes
     taken = await app._client.engine.run(leases.claim([offer], len(handles), gone, lane_by_lane=one_by_one))
     assert {lease.id for lease in taken} == {handle.id for handle in handles}
     if twice:
@@ -267,7 +267,7 @@ async def test_a_suspect_does_not_starve_behind_a_backlog(app: swf.App) -> None:
     (suspect,) = await app.trigger_many(busy, [-1], priority=999)
     offer = leases.Offer("t.busy.v1", 999, 3, 60_000_000, None)
     gone = f"gone@{host_token()}.4194300.1.ab"
-    one_by_one = not app._client.engine.ledger.has_lateral
+    one_by_one = not app._client.engine.ledger.can.walks_lanes
     assert await app._client.engine.run(leases.claim([offer], 1, gone, lane_by_lane=one_by_one))
     assert await app._client.engine.run(leases.crash([gone], limit=10, chance=0))
     await app.trigger_many(busy, range(500))
@@ -305,7 +305,7 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unburned(app: swf.Ap
     async with embedded:
         assert embedded._worker is not None
         offer = leases.Offer("t.lost.v1", 100, 3, 60_000_000, None)
-        one_by_one = not app._client.engine.ledger.has_lateral
+        one_by_one = not app._client.engine.ledger.can.walks_lanes
         claim = leases.claim([offer], 1, embedded._worker.identity.id, lane_by_lane=one_by_one)
         assert len(await app._client.engine.run(claim)) == 1
         async with asyncio.timeout(10):

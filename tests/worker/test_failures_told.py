@@ -403,7 +403,7 @@ async def test_a_run_that_the_sweep_gives_up_is_an_error(app: swf.App, lines: py
     async def crashes(ctx: swf.Context) -> None: ...
 
     handle = await app.trigger(crashes)
-    ledger, one_by_one = app._client.engine.ledger, not app._client.engine.ledger.has_lateral
+    ledger, one_by_one = app._client.engine.ledger, not app._client.engine.ledger.can.walks_lanes
     offer = leases.Offer("t.crashes.v1", 100, 1, 1, None)
     assert await app._client.engine.run(leases.claim([offer], 1, "gone", lane_by_lane=one_by_one))
     sweeper = Sweeper(ledger, lambda: None, me="another", every=0.0, grace=0.0)

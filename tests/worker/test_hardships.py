@@ -136,7 +136,7 @@ async def test_an_outage_longer_than_the_lease_is_no_crash_of_living_workers(app
     handle = await app.trigger(mine)
     ledger = app._client.engine.ledger
     offer = leases.Offer("t.mine.v1", 100, 1, 1, None)
-    assert await app._client.engine.run(leases.claim([offer], 1, "me", lane_by_lane=not ledger.has_lateral))
+    assert await app._client.engine.run(leases.claim([offer], 1, "me", lane_by_lane=not ledger.can.walks_lanes))
     assert await app._client.engine.run(leases.crash([], limit=10, chance=0, me="me")) == []
     sweeper = Sweeper(ledger, lambda: None, me="another", every=0.0, grace=60.0)
     sweeper._last -= 100

@@ -14,6 +14,7 @@ from simpleworkflow.model.names import span_of_type
 from simpleworkflow.model.records import Lane, Lease
 from simpleworkflow.runtime.registry import Registry
 from simpleworkflow.store import Ledger
+from simpleworkflow.store.drivers.postgres import PostgresDriver
 from simpleworkflow.store.operations import leases
 from simpleworkflow.store.protocol import Operation
 from simpleworkflow.worker import claim
@@ -27,7 +28,7 @@ QUICK = 0.001
 class Cluttered:
     """Stands in for a ledger with more due runs than anybody takes, where every walk from the head takes long."""
 
-    has_lateral = True
+    can = PostgresDriver.can
 
     def __init__(self, walk: float) -> None:
         self.walk = walk

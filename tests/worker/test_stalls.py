@@ -12,7 +12,7 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.runtime import steps
+from simpleworkflow.runtime.durable import steps
 from simpleworkflow.worker import stalls
 from simpleworkflow.worker.stalls import Culprit, StallWatch, culprit_in
 

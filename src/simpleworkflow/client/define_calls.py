@@ -5,7 +5,6 @@ They change the registry of this program only. Workers write down what they serv
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, TypeVar, overload
 
@@ -14,6 +13,7 @@ from ..model.errors import InvalidSchedule, InvalidWorkflow
 from ..model.names import check_type
 from ..model.policies import OnChanged, OnMisfit
 from ..model.retry import DEFAULT_RETRY, Retry
+from ..python_internals import frame_above, locals_of
 from ..runtime.context import Context, SyncContext
 from ..runtime.failing import ErrorHook
 from ..runtime.registry import Options, Workflow, make_workflow
@@ -73,7 +73,7 @@ class DefineCalls:
         """
         if callable(name):
             raise InvalidWorkflow("write @app.workflow() or @app.workflow('domain.action.v1'), with parentheses")
-        caller = sys._getframe(1).f_locals
+        caller = dict(locals_of(frame_above(1)))
         options = Options(
             retry, timeout, lease, concurrency, dead_letter, on_cancel, on_exhausted, on_changed, on_misfit
         )

@@ -19,7 +19,6 @@ What handlers hold and may say is in pgqrs_handlers.py.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from ..model.errors import InvalidWorkflow, PermanentError, RunNotFound
 from ..model.names import check_type
 from ..model.records import Run
 from ..model.states import Status
+from ..python_internals import frame_above, locals_of
 from ..runtime.registry import Workflow
 from ..worker.choices import WorkerChoices
 from .pgqrs_handlers import (
@@ -308,7 +308,7 @@ class ConsumerBuilder:
         options: those of `@app.workflow`: retry=, timeout=, lease=, concurrency=, dead_letter=, on_cancel=. An input
         that does not fit the code is an error, as it is in pgqrs; on_misfit="hold" keeps the run for code that fits.
         """
-        self._handler = (handler, {"on_misfit": "fail", **options}, sys._getframe(1).f_locals)
+        self._handler = (handler, {"on_misfit": "fail", **options}, dict(locals_of(frame_above(1))))
         return self
 
     def create(self, store: Store) -> Consumer:

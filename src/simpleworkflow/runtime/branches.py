@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sys
 from types import CoroutineType, FrameType
 from typing import Any
 
 from ..model.errors import InvalidName, InvalidWorkflow
 from ..model.records import Lease
+from ..python_internals import frame_above, frame_of, has_ended, locals_of, module_of
 
 BRANCH: contextvars.ContextVar[Branch | None] = contextvars.ContextVar("simpleworkflow_branch", default=None)
 IN_STEP: contextvars.ContextVar[Body | None] = contextvars.ContextVar("simpleworkflow_in_step", default=None)
@@ -166,7 +166,7 @@ class Branch:
 
     def _forget_finished(self) -> None:
         if self.callers:
-            self.callers[:] = [(task, call) for task, call in self.callers if call.cr_frame is not None]
+            self.callers[:] = [(task, call) for task, call in self.callers if not has_ended(call)]
 
     def spawn(self, coroutine_name: str, *, unordered: bool = False) -> Branch:
         number = self._spawned.get(coroutine_name, 0)
@@ -259,7 +259,7 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
         return None
     if branch._turns is not None:
         return branch.for_task(branch._turns)
-    maker = _maker(sys._getframe(2))
+    maker = _maker(frame_above(2))
     if maker in {"wait_for", "_contend"}:
         return branch
     inner = _inside_anyio(coro)
@@ -269,10 +269,10 @@ def branch_of_new_task(coro: Any, context: contextvars.Context) -> Branch | None
 
 def _inside_anyio(coro: Any) -> Any:
     """The coroutine that a task of anyio's runs: the name of anyio's own wrapper around it differs between versions."""
-    frame = getattr(coro, "cr_frame", None)
-    if frame is None or not str(frame.f_globals.get("__name__", "")).startswith("anyio."):
+    frame = frame_of(coro)
+    if frame is None or not module_of(frame).startswith("anyio."):
         return coro
-    values = list(frame.f_locals.values())
+    values = list(locals_of(frame).values())
     for holder in values[:]:
         names = (*getattr(type(holder), "__slots__", ()), *getattr(holder, "__dict__", ()))
         values += [getattr(holder, name, None) for name in names]
@@ -282,7 +282,7 @@ def _inside_anyio(coro: Any) -> Any:
 def _maker(frame: FrameType | None) -> str | None:
     """Which function of asyncio, if any of interest, is creating the task."""
     for _ in range(12):
-        if frame is None or not _is_ours(str(frame.f_globals.get("__name__", ""))):
+        if frame is None or not _is_ours(module_of(frame)):
             return None
         if frame.f_code.co_name in {"wait_for", "as_completed", "_contend"}:
             return frame.f_code.co_name

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..python_internals import closure_of
 from .step import StepFunction
 
 MOST_FUNCTIONS = 2_000
@@ -196,11 +197,11 @@ def _span(instruction: dis.Instruction) -> tuple[tuple[int, int], tuple[int, int
 
 def _referred(code: CodeType, function: FunctionType) -> Iterator[Any]:
     """What the names of this code mean, as far as that is known here."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    around = closure_of(function)
     modules = []
     for name in (*code.co_names, *code.co_freevars):
-        if name in cells:
-            found = _content(cells[name])
+        if name in around:
+            found = around[name]
         elif name in function.__globals__:
             found = function.__globals__[name]
         else:
@@ -212,13 +213,6 @@ def _referred(code: CodeType, function: FunctionType) -> Iterator[Any]:
         for name in code.co_names:
             yield getattr(module, name, None)
     yield from function.__defaults__ or ()
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _known_as(found: Any) -> set[str]:

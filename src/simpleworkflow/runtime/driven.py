@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Coroutine, Generator
-from types import CoroutineType, GeneratorType
 from typing import Any
+
+from ..python_internals import add_driver
 
 
 class Driven:
@@ -42,8 +43,4 @@ class Driven:
                 return stop.value
 
 
-def code_behind(awaited: Any) -> CoroutineType[Any, Any, Any] | None:
-    """The coroutine that is awaited here, directly or driven; None when it is something else."""
-    if isinstance(awaited, GeneratorType) and awaited.gi_code is Driven.__await__.__code__ and awaited.gi_frame:
-        awaited = awaited.gi_frame.f_locals["code"]
-    return awaited if isinstance(awaited, CoroutineType) else None
+add_driver(Driven.__await__, "code")

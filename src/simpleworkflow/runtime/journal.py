@@ -65,10 +65,10 @@ class Journal:
         """Entries that met a locked row, and those of the same run behind them, in their order."""
         self._entries: Batcher[Entry, Outcome] = Sorter(
             self._flush if meter is None else partial(self._measured, self._flush, meter),
-            flushers=FLUSHERS if ledger.has_lateral else 1,
+            flushers=FLUSHERS if ledger.can.has_many_writers else 1,
             line=attrgetter("run_id"),
             # One transaction on SQLite, whatever is in it; a statement each where a transaction has round trips.
-            kind=writing.kind_of if ledger.has_lateral else lambda _: None,
+            kind=writing.kind_of if ledger.can.fuses_writes else lambda _: None,
             flights=FLIGHTS,
             limit=BATCH,
             patient=True,
@@ -186,7 +186,7 @@ class Journal:
     async def _flush(self, batch: list[Entry], repeated: bool) -> list[Outcome]:
         if self._lines and not all(map(self._is_next, batch)):
             return await self._flush_each(batch)
-        sorted_by_kind = self._ledger.has_lateral
+        sorted_by_kind = self._ledger.can.fuses_writes
         kind = writing.kind_of(batch[0]) if sorted_by_kind else None
         # A try that finds its work done tells nothing: what the first one did not say must be said apart.
         is_alone = kind is Kind.SUCCESS and len(batch) == 1 and not repeated

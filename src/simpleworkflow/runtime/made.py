@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..model.errors import InvalidWorkflow
+from ..python_internals import frame_above, has_ended, module_of, reference_count
 from .branches import Branch
 
 Call = Any
@@ -71,7 +71,7 @@ class MadeCalls:
         made = self._made
         if len(made) >= self._prune_at:
             entries = list(made.items())  # at once: a plain def workflow adds calls of its App from its own thread
-            self._made = made = {place: one for place, one in entries if one[0].cr_frame is not None}
+            self._made = made = {place: one for place, one in entries if not has_ended(one[0])}
             self._prune_at = PRUNE_AT + 2 * len(made)
         made[place] = call, what, frame.f_code, frame.f_lasti, branch
 
@@ -80,7 +80,7 @@ class MadeCalls:
         return (
             not self.dropped
             and self.refused is None
-            and all(call.cr_frame is None or _is_lost(branch) for call, _, _, _, branch in self._made.values())
+            and all(has_ended(call) or _is_lost(branch) for call, _, _, _, branch in self._made.values())
         )
 
     def refuse_unfinished(self) -> None:
@@ -89,7 +89,7 @@ class MadeCalls:
             raise self.refused
         if self.dropped:
             raise self.mistake()
-        unfinished = [one for one in self._made.values() if one[0].cr_frame is not None and not _is_lost(one[-1])]
+        unfinished = [one for one in self._made.values() if not has_ended(one[0]) and not _is_lost(one[-1])]
         if unfinished:
             raise InvalidWorkflow(_told(unfinished))
 
@@ -125,8 +125,8 @@ def _told(calls: list[_Entry]) -> str:
 
 def caller() -> FrameType:
     """The nearest frame that is not ours."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
+    frame = frame_above(1)
+    while frame.f_back is not None and module_of(frame).startswith(_OURS):
         frame = frame.f_back
     return frame
 
@@ -137,7 +137,7 @@ def _is_lost(branch: Branch | None) -> bool:
 
 
 def _is_dropped(made: dict[str, _Entry], place: str) -> bool:
-    return sys.getrefcount(made[place][0]) == _ALONE and not _is_lost(made[place][-1])
+    return reference_count(made[place][0]) == _ALONE and not _is_lost(made[place][-1])
 
 
 async def _nothing() -> None: ...
@@ -148,7 +148,7 @@ def _count_of_a_dropped_call() -> int:
     call = _nothing()
     made, written = {"": (call, "", _nothing.__code__, 0, None)}, {"": call}
     del call
-    count = sys.getrefcount(made[""][0])
+    count = reference_count(made[""][0])
     written.popitem()[1].close()
     return count
 

@@ -9,47 +9,31 @@ a step or a library drops them, and when another run, or the garbage collector, 
 run fails (made.py) only when a statement of its own has thrown the value away: `pay(ctx, order)` alone on its line, or
 as a condition. Everything else is named in a warning of the run, and left to Python.
 
-Python finds the function that warns by its name in the module `warnings`, which is no promise: where it is missing,
-only Python's own warning remains.
+Where this Python has no such hook (python_internals.py), only its own warning remains.
 """
 
 from __future__ import annotations
 
-import dis
 import gc
 import logging
 import os
-import sys
-import warnings
 from types import CoroutineType, FrameType
 from typing import Any
 
+from ..python_internals import hear_of_unawaited, throws_away
 from .branches import BRANCH, IN_STEP
 from .labels import about
 from .tasks import CURRENT
 
 log = logging.getLogger("simpleworkflow.execute")
 
-_NAME = "_warn_unawaited_coroutine"
-_THROWS_AWAY = ("POP_TOP", "POP_JUMP", "TO_BOOL", "UNARY_NOT")
-"""How the names of the instructions begin that end the life of a value which nobody has kept: an expression that is a
-statement, and a condition."""
 _collecting = False
 
 
 def install() -> None:
     """Once per process; asking again changes nothing."""
-    usual = getattr(warnings, _NAME, None)
-    if usual is None or getattr(usual, "is_ours", False):
-        return
-
-    def warn(coroutine: CoroutineType[Any, Any, Any]) -> None:
-        if not _tell_its_run(coroutine):
-            usual(coroutine)
-
-    warn.is_ours = True  # type: ignore[attr-defined]
-    setattr(warnings, _NAME, warn)
-    gc.callbacks.append(_note_collection)
+    if hear_of_unawaited(_tell_its_run):
+        gc.callbacks.append(_note_collection)
 
 
 def _note_collection(phase: str, _: object) -> None:
@@ -57,25 +41,18 @@ def _note_collection(phase: str, _: object) -> None:
     _collecting = phase == "start"
 
 
-def _tell_its_run(coroutine: CoroutineType[Any, Any, Any]) -> bool:
-    """Whether the run has been told, and will fail for it."""
+def _tell_its_run(coroutine: CoroutineType[Any, Any, Any], frame: FrameType | None) -> bool:
+    """Whether the run has been told, and will fail for it. `frame`: the code that let the coroutine go."""
     execution: Any = CURRENT.get()
     if execution is None or _collecting or IN_STEP.get() is not None or BRANCH.get() is None or execution.is_over:
         return False
-    name = coroutine.__qualname__.rpartition("<locals>.")[2]
-    try:
-        frame = sys._getframe(2)
-    except ValueError:  # the interpreter is ending
+    if frame is None:
         return False
-    if _throws_away(frame):
+    name = coroutine.__qualname__.rpartition("<locals>.")[2]
+    if throws_away(frame):
         place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         execution.durable.memo.made.dropped.append((name, place))
         return True
     told = "run %s (%s): a coroutine went away that was never awaited: %s"
     log.warning(told, execution.lease.id, execution.lease.type, name, extra=about(execution.lease))
     return False
-
-
-def _throws_away(frame: FrameType) -> bool:
-    code = frame.f_code.co_code
-    return 0 <= frame.f_lasti < len(code) and dis.opname[code[frame.f_lasti]].startswith(_THROWS_AWAY)

@@ -14,15 +14,15 @@ counters are asked: as long as gather, wait or a TaskGroup has not counted every
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from types import CoroutineType
+from collections.abc import Collection, Iterable
 from typing import Any
 from uuid import UUID
 
+from .. import python_internals
 from ..model.moves import Record
 from ..model.records import History, Signal
+from ..python_internals import Awaited
 from .branches import IN_STEP
-from .driven import code_behind
 from .tasks import CURRENT
 
 
@@ -116,6 +116,8 @@ def only_waits(
     owner: object = None,
 ) -> bool:
     """Whether every one of these tasks is blocked on a durable wait or on the others."""
+    if not python_internals.understands_waiting:
+        return False
     futures: set[asyncio.Future[Any]] = {wait.future for wait in waits}
     alive = {task for task in tasks if not task.done()}
     inside = futures | alive
@@ -126,67 +128,30 @@ def only_waits(
 
 def _is_blocked(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
     """A waiter that is done already has news on their way to the task: unwinding now would lose them."""
-    waiter = getattr(task, "_fut_waiter", None)
+    waiter = python_internals.waiter_of(task)
     if waiter is None or waiter.done():
         return False
-    return _stays_inside(waiter, inside) or _awaits_memory(task, inside)
+    if _stays_inside(waiter, inside):
+        return True
+    awaited = python_internals.innermost_of(task)  # asyncio.wait, or a TaskGroup
+    return awaited is not None and _all_inside(awaited, inside)
 
 
-def _stays_inside(waiter: Any, inside: set[asyncio.Future[Any]]) -> bool:
+def _stays_inside(waiter: asyncio.Future[Any], inside: set[asyncio.Future[Any]]) -> bool:
     if waiter in inside:
         return True
-    children = set(getattr(waiter, "_children", ()))  # gather, perhaps of gathers
-    if not children or _has_news(children, "nfinished", lambda counted: counted):
-        return False
-    return all(child.done() or _stays_inside(child, inside) for child in children)
+    gathered = python_internals.gathered_by(waiter)
+    return gathered is not None and _all_inside(gathered, inside)
 
 
-def _has_news(futures: Collection[Any], counter: str, counted: Callable[[int], int]) -> bool:
-    """Whether some of these are done and whoever waits for them has not counted them yet.
-
-    The counter lives in the closure of the callback that hangs on those who are not done. When nobody is left to ask,
-    everyone is done, and that is news in itself.
-    """
-    done = sum(bool(future.done()) for future in futures)
-    for future in futures:
-        for callback, _ in () if future.done() else (getattr(future, "_callbacks", None) or ()):
-            function = getattr(callback, "__code__", None)
-            if function is not None and counter in function.co_freevars:
-                cell = callback.__closure__[function.co_freevars.index(counter)]
-                return bool(counted(cell.cell_contents) != done)
-    return done > 0
-
-
-def _awaits_memory(task: asyncio.Task[Any], inside: set[asyncio.Future[Any]]) -> bool:
-    """Whether the innermost await is asyncio.wait or a TaskGroup on our own."""
-    innermost: Any = task.get_coro()
-    while isinstance(innermost, CoroutineType) and (awaited := code_behind(innermost.cr_await)) is not None:
-        innermost = awaited
-    if not isinstance(innermost, CoroutineType) or innermost.cr_frame is None:
-        return False
-    module = innermost.cr_frame.f_globals.get("__name__", "")
-    if module == "asyncio.tasks" and innermost.cr_code.co_name == "_wait":
-        local = innermost.cr_frame.f_locals
-        waited: Collection[asyncio.Future[Any]] = local.get("fs") or ()
-        if local.get("timeout") is not None or _has_news(waited, "counter", lambda left: len(waited) - left):
-            return False
-        return all(f.done() or _stays_inside(f, inside) for f in waited)
-    if module == "asyncio.taskgroups":
-        group = innermost.cr_frame.f_locals.get("self")
-        return not any(task.done() for task in getattr(group, "_tasks", ()))
-    return False
+def _all_inside(awaited: Awaited, inside: set[asyncio.Future[Any]]) -> bool:
+    return not awaited.has_news and all(one.done() or _stays_inside(one, inside) for one in awaited.futures)
 
 
 def _has_timer(loop: asyncio.AbstractEventLoop, owner: object) -> bool:
     """Whether the code has set a timer (asyncio.timeout, call_later): it exists in memory only and must not be lost.
 
-    Timers of ours live in contexts of their own, and those that step bodies left behind are none of the workflow's.
+    Timers of ours have contexts of their own, and those that step bodies left behind do not belong to the workflow.
     """
-    # A loop that was held up has moved what is due among the ready ones.
-    for handle in (*getattr(loop, "_scheduled", ()), *getattr(loop, "_ready", ())):
-        context = getattr(handle, "_context", None)
-        if context is None or handle.cancelled() or context.get(CURRENT) is not owner:
-            continue
-        if context.get(IN_STEP) is None:
-            return True
-    return False
+    contexts = python_internals.contexts_of_timers(loop)
+    return any(context.get(CURRENT) is owner and context.get(IN_STEP) is None for context in contexts)

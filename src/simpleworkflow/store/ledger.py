@@ -17,7 +17,7 @@ from ..model.errors import MissingMigration, StoreError, StoreUnavailable
 from . import migrate
 from .migrate import Applied, Migration
 from .outage import Outage
-from .protocol import Driver, Operation
+from .protocol import Capabilities, Driver, Operation
 from .timelines import Timelines
 from .url import MEMORY, DatabaseURL, parse_url
 
@@ -56,8 +56,8 @@ class Ledger:
         return self.url if self.url.target != MEMORY else self._driver.home
 
     @property
-    def has_lateral(self) -> bool:
-        return self._driver.has_lateral
+    def can(self) -> Capabilities:
+        return self._driver.can
 
     @property
     def timelines(self) -> Timelines:

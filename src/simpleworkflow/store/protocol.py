@@ -106,12 +106,26 @@ statements = _operation(Mode.STATEMENTS)
 transaction = _operation(Mode.TRANSACTION)
 
 
+class Capabilities(NamedTuple):
+    """What a database can do, each asked for where it is used."""
+
+    walks_lanes: bool
+    """One claim statement walks many lanes; without it they are claimed one by one."""
+    fuses_writes: bool
+    """One statement proves a lease and writes what it allows, with its events."""
+    has_many_writers: bool
+    """Several connections may write at the same time."""
+    notifies: bool
+    """A hint can travel with a commit."""
+    bounds_waits: bool
+    """Every operation keeps its own deadline; without it the caller sets one."""
+
+
 class Driver(Protocol):
     """One database, from one event loop (or thread)."""
 
     dialect: str
-    has_lateral: bool
-    """One claim statement can walk many lanes; without it they are walked one by one."""
+    can: Capabilities
     on_gone: Callable[[Exception, float], object]
     """Called with the reason and the operation's begin while one is repeated for want of a connection."""
 

@@ -148,7 +148,7 @@ class Claimer:
         spans = self.spans()
         served = [lane for lane in self._known if any(in_span(lane.type, span) for span in spans)]
         lanes = [lane for lane in served if lane.type not in room and not self.failing.has(lane)]
-        if self._lanes or not lanes or not self._ledger.has_lateral:
+        if self._lanes or not lanes or not self._ledger.can.walks_lanes:
             return []  # where there are no round trips to save, a look costs nothing
         self._looked = float("-inf")
         offers = [self._offer(lane, None) for lane in self._in_turn(lanes, self._served)]
@@ -237,7 +237,7 @@ class Claimer:
 
     async def _take(self, lanes: list[Lane], limit: int, crashes: Crashes | None = None) -> list[Lease]:
         offers = [self._offer(lane, None if crashes else self._lows.get(lane)) for lane in lanes]
-        one_by_one, began = not self._ledger.has_lateral, monotonic()
+        one_by_one, began = not self._ledger.can.walks_lanes, monotonic()
         claim = leases.claim(offers, limit, self._worker, crashes=crashes, lane_by_lane=one_by_one)
         try:
             found = await self._ledger.run(claim)

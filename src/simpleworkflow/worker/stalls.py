@@ -16,11 +16,12 @@ import os
 import sys
 import threading
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..clock import monotonic
 from ..model.duration import human
 from ..model.records import Lease
+from ..python_internals import locals_of
 from ..runtime.durable.steps import Steps
 from ..runtime.execute import Execution
 from ..runtime.labels import about
@@ -166,7 +167,7 @@ def culprit_in(frame: FrameType) -> Culprit | None:
 
 
 def _named(frame: FrameType) -> tuple[Lease, str | None, str | None] | None:
-    known: dict[str, Any] = frame.f_locals
+    known = locals_of(frame)
     body = known.get("body")
     if frame.f_code is _BODY and body is not None:
         return body.lease, body.name, body.step_id

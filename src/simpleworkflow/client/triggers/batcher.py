@@ -49,7 +49,7 @@ class TriggerBatcher:
             flushers=2,
             line=attrgetter("id"),
             kind=lambda _: None,
-            flights={None: 2 if ledger.has_lateral else 1},
+            flights={None: 2 if ledger.can.has_many_writers else 1},
             limit=BATCH,
             patient=False,
             name="triggers",
@@ -137,7 +137,7 @@ class TriggerBatcher:
     async def _create(
         self, new: list[NewRun], *, timeout: float | None = None, impatient: bool = True, repeated: bool = False
     ) -> Sequence[Answer]:
-        is_alone = len(new) == 1 and self._ledger.has_lateral and not repeated
+        is_alone = len(new) == 1 and self._ledger.can.notifies and not repeated
         telling = is_alone and self._hinter.may_tell_now()
         operation = runs.create(new, telling=telling)
         operation.impatient, operation.repeated = impatient, repeated
@@ -145,7 +145,7 @@ class TriggerBatcher:
         work = self._ledger.run(operation, timeout=timeout)
         # PostgreSQL's driver lets nothing wait without an end, and a second timer is a second timer for every trigger.
         try:
-            answers = await (work if self._ledger.has_lateral else in_time(self._ledger, self._settings, work))
+            answers = await (work if self._ledger.can.bounds_waits else in_time(self._ledger, self._settings, work))
         except StoreError as error:
             if not (telling and self._hinter.may_be_to_blame(error)):
                 raise

@@ -59,7 +59,7 @@ class Triggers:
     def _batcher_of(self, caller: asyncio.AbstractEventLoop) -> TriggerBatcher | None:
         """The batcher of this loop, if it has one, or has triggered often enough by now."""
         known = self._batchers.get(caller)
-        if known is not None or not self._ledger.has_lateral:
+        if known is not None or not self._ledger.can.has_many_writers:
             return known
         with self._guard:
             calls = self._calls[caller] = self._calls.get(caller, 0) + 1

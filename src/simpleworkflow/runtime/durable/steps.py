@@ -16,7 +16,6 @@ import functools
 import inspect
 import logging
 import random
-import sys
 from collections.abc import Awaitable, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from ...model import failure, moves, payload
 from ...model.duration import human
 from ...model.errors import ExecutionStopped, PayloadError, RetryAfter, StepFailed, StepTimeout
 from ...model.states import StepKind, StepStatus
+from ...python_internals import frame_above
 from .. import tracing
 from ..branches import IN_STEP, Body, Branch
 from ..labels import about
@@ -80,7 +80,7 @@ class Steps:
         if call.options.formerly and self._memo.has_past:
             step_id = self._as_recorded(branch, step_id, call)
         made = self._memo.written[step_id] = self._step(call, args, kwargs, step_id)
-        self._memo.made.add(step_id, made, call.shown, sys._getframe(above), branch)
+        self._memo.made.add(step_id, made, call.shown, frame_above(above), branch)
         if branch.callers is not None:
             branch.callers.append((asyncio.current_task(), made))
         return made

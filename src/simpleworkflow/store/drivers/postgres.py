@@ -36,7 +36,7 @@ from ...model.errors import (
 )
 from ...model.install import needs
 from ..catalog import Statement, adapt_batch, statements
-from ..protocol import Mode, Operation, Rows, Script, Wanted, drive_async, query
+from ..protocol import Capabilities, Mode, Operation, Rows, Script, Wanted, drive_async, query
 from ..timelines import Timelines
 from ..url import DatabaseURL
 from .postgres_session import TROUBLE, close, keep_alive, keep_silent, part, reset
@@ -104,7 +104,7 @@ class _Taken(Exception):
 
 class PostgresDriver:
     dialect = "postgres"
-    has_lateral = True
+    can = Capabilities(walks_lanes=True, fuses_writes=True, has_many_writers=True, notifies=True, bounds_waits=True)
 
     def __init__(self, url: DatabaseURL, *, pool: int = POOL) -> None:
         if asyncpg is None:

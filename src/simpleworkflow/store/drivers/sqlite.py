@@ -30,7 +30,7 @@ from ...clock import Clock, SystemClock, monotonic
 from ...model.errors import MissingMigration, StoreError, StoreUnavailable
 from ...pace import Pace
 from ..catalog import Statement, statements
-from ..protocol import Mode, Operation, Query, Row, Rows, Script, Wanted, drive
+from ..protocol import Capabilities, Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..timelines import Timelines
 from ..url import MEMORY
 from .fork import GATE
@@ -54,7 +54,9 @@ _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, 
 
 class SqliteDriver:
     dialect = "sqlite"
-    has_lateral = False
+    can = Capabilities(
+        walks_lanes=False, fuses_writes=False, has_many_writers=False, notifies=False, bounds_waits=False
+    )
 
     def __init__(self, path: str, clock: Clock | None = None, _engine: _Engine | None = None) -> None:
         if sqlite3.sqlite_version_info < MINIMUM:

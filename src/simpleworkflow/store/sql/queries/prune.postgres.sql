@@ -1,6 +1,7 @@
 -- PostgreSQL's own texts: rows are locked one by one, and numbers come from a sequence that never goes back.
 
 -- fragment: number_is_needed
+-- differs: the numbers of events come from a sequence, so none is given twice when the newest event is removed
 
 -- name: lock_prunable
 -- differs: takes the row locks, in id order, and leaves out what somebody else has

@@ -1,16 +1,20 @@
--- PostgreSQL's own texts: rows are locked and skipped, lanes are walked by LATERAL, and a move and its event are one
--- statement where the path is hot.
+-- Overrides for PostgreSQL: rows are locked or skipped, LATERAL walks over many lanes, and on hot paths one statement
+-- makes a move and writes its events.
 
 -- fragment: worker_told
+-- differs: json_extract is a function of SQLite
 (e.data ->> 'worker')
 
+-- fragment: json_object
+-- differs: the function has another name
+json_build_object
+
 -- fragment: told
+-- differs: only PostgreSQL has NOTIFY
 CASE WHEN :telling THEN pg_notify('simpleworkflow_{schema}', 'ready')::text END AS told
 
--- name: find_lanes
--- differs: no rowid; LATERAL does the loose index scan directly, span after span (they come sorted)
--- batch: span(type text, priority integer, high text)
--- param: limit integer
+-- fragment: lanes_with(crashes)
+-- differs: there is no rowid; LATERAL does the loose index scan directly, span after span (the spans come sorted)
 SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
     SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = l.type AND NOT g.is_enabled)
   THEN 1 ELSE 0 END AS due, (extract(epoch FROM l.run_at - :now) * 1000000)::bigint AS due_in
@@ -18,33 +22,29 @@ FROM (
   SELECT lane.type, lane.priority, lane.run_at FROM :span CROSS JOIN LATERAL (
     WITH RECURSIVE walk AS (
       (SELECT r.type, r.priority, r.run_at FROM workflow.workflow_run r
-       WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+       WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
          AND r.type < span.high AND (r.type, r.priority) > (span.type, span.priority)
        ORDER BY r.type, r.priority, r.run_at LIMIT 1)
       UNION ALL
       SELECT h.type, h.priority, h.run_at
       FROM walk CROSS JOIN LATERAL (
         SELECT r.type, r.priority, r.run_at FROM workflow.workflow_run r
-        WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+        WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
           AND r.type < span.high AND (r.type, r.priority) > (walk.type, walk.priority)
         ORDER BY r.type, r.priority, r.run_at LIMIT 1) h)
     SELECT walk.type, walk.priority, walk.run_at FROM walk) lane
   LIMIT :limit) AS l
 
--- name: find_suspect_lanes
--- differs: follows find_lanes
--- like: find_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
-
--- name: claim_lanes
--- differs: many lanes in serving order in one statement; the outer LIMIT stops the walk, so no lane is touched (or locked) beyond the one that fills the batch; logs its own event. A locked row stays where it is, so its place finds it again without the index. The lower bound is a pair because two plain bounds are taken for a narrow range, and a narrow range would be sorted.
--- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
--- param: limit integer, worker text
+-- fragment: claim_with(crashes)
+-- differs: one statement claims from many lanes in serving order, and writes the events
+-- The outer LIMIT ends the walk as soon as the batch is full: lanes after the last one that is needed are neither read
+-- nor locked. A locked row does not move, so the UPDATE finds it by its ctid, without the index. The lower bound is a
+-- pair, because the planner takes two plain bounds for a narrow range, and would sort a narrow range.
 WITH due AS MATERIALIZED (
   SELECT c.place, c.status, lane.max_attempts, lane.lease, lane.timeout
   FROM :lane CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.status FROM workflow.workflow_run r
-    WHERE r.status IN ('pending', 'paused') AND r.held_at IS NULL AND r.crashes = 0
+    WHERE r.status IN ('pending', 'paused') AND r.held_at IS NULL AND {crashes}
       AND r.type = lane.type AND r.priority = lane.priority AND NOT EXISTS (
         SELECT FROM workflow.workflow_registry g WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
       AND r.run_at <= :now
@@ -75,19 +75,13 @@ SELECT id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priority,
        parent_id, wakes, idempotency_key, run_at, :now AS claimed_at, traceparent
 FROM claimed
 
--- name: claim_suspect_lanes
--- differs: follows claim_lanes
--- like: claim_lanes
--- param: least integer, most integer
--- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
-
 -- name: log_leased
--- differs: claim_lanes logs its own event here
+-- differs: claim_lanes writes this event itself
 -- batch: e(run_id uuid, epoch bigint)
 -- param: worker text
 
 -- name: lock_runs
--- differs: row locks
+-- differs: locks the rows
 -- batch: b(run_id uuid)
 SELECT r.id FROM workflow.workflow_run r
 WHERE r.id = ANY (ARRAY(
@@ -96,7 +90,7 @@ WHERE r.id = ANY (ARRAY(
 ORDER BY r.id FOR NO KEY UPDATE
 
 -- name: settle_runs
--- differs: one statement, one round trip: the move and both events
+-- differs: one statement makes the move and writes both events, in one round trip
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 -- param: worker text
 WITH settled AS (
@@ -122,10 +116,7 @@ logged AS (
   SELECT id, 'held', epoch, data, :now FROM settled WHERE hold_reason IS NOT NULL)
 SELECT id AS run_id, epoch FROM settled
 
--- name: finish_runs
--- differs: one statement, one round trip: the move and both events
--- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
--- param: worker text
+-- fragment: finish
 WITH finished AS (
   UPDATE workflow.workflow_run AS r
   SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
@@ -138,39 +129,34 @@ logged AS (
   SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
   UNION ALL
   SELECT id, 'succeeded', epoch, :now FROM finished)
+
+-- name: finish_runs
+-- differs: one statement makes the move and writes both events, in one round trip
+-- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
+-- param: worker text
+{finish}
 SELECT id AS run_id, epoch FROM finished
 
 -- name: finish_counted
--- differs: finish_runs where nobody needs the ids back: the answer is how many were ended. With :telling whoever waits for a
--- result hears of it with the commit, see docs/decisions/0014.
+-- differs: finish_runs for callers that need no ids: the answer is how many runs were ended
+-- With :telling the commit also notifies those who wait for a result, see docs/decisions/0014.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
 -- param: worker text, telling boolean
-WITH finished AS (
-  UPDATE workflow.workflow_run AS r
-  SET status = 'succeeded', version = r.version + 1, lease_until = NULL, leased_by = NULL, updated_at = :now,
-      finished_at = :now, result = b.result
-  FROM :b
-  WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
-  RETURNING r.id, b.epoch, b.elapsed),
-logged AS (
-  INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, created_at)
-  SELECT id, 'started', epoch, :now - us(elapsed) FROM finished
-  UNION ALL
-  SELECT id, 'succeeded', epoch, :now FROM finished)
+{finish}
 SELECT count(*) AS done,
        CASE WHEN :telling AND count(*) > 0 THEN pg_notify('simpleworkflow_{schema}', 'finished')::text END AS told
 FROM finished
 
 -- name: log_finished
--- differs: finish_runs logs its own events here
+-- differs: finish_runs writes these events itself
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint)
 
 -- name: log_settled
--- differs: settle_runs logs its own events here
+-- differs: settle_runs writes these events itself
 -- batch: b(run_id uuid, epoch bigint, event text, started integer, elapsed bigint, data json, held integer)
 
 -- name: renew_leases
--- differs: SKIP LOCKED, so that a renewal never waits behind a flush; skipped is not lost
+-- differs: SKIP LOCKED, so that a renewal never waits for a flush; a lease that was skipped is not lost
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
 -- param: worker text
 WITH mine AS MATERIALIZED (
@@ -184,7 +170,7 @@ FROM mine WHERE r.id = mine.id
 RETURNING r.id AS run_id
 
 -- name: lock_leases
--- differs: row locks
+-- differs: locks the rows
 -- batch: b(run_id uuid, epoch bigint)
 -- param: worker text
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
@@ -192,7 +178,7 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE) AS held
 
 -- name: lock_free_leases
--- differs: passes over rows that somebody else has locked, instead of waiting for them
+-- differs: passes over rows that another session has locked, instead of waiting for them
 -- batch: b(run_id uuid, epoch bigint)
 -- param: worker text
 SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
@@ -200,67 +186,91 @@ SELECT b.run_id, b.epoch FROM :b CROSS JOIN LATERAL (
   WHERE r.id = b.run_id AND {valid_epoch} = b.epoch FOR NO KEY UPDATE SKIP LOCKED) AS held
 
 -- name: crash_runs
--- differs: SKIP LOCKED among many sweepers; the fence is the row lock plus the re-check that UPDATE makes
+-- differs: SKIP LOCKED, since many workers sweep; safe by the row lock and by the check that UPDATE repeats under it
 -- batch: w(worker text)
 -- batch: x(run_id text)
 -- param: limit integer, unit bigint, me text
 WITH gone AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
-  WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
+  WHERE {lease_is_lost}
+    AND {attempts_used} < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
-    max_attempts = CASE WHEN {excused} = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
-                        ELSE max_attempts END,
-    run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
+SET status = 'pending',
+    {one_crash_more},
     finished_at = NULL, updated_at = :now,
-    last_error = 'its worker stopped without finishing it: ' || leased_by,
-    error = json_build_object('type', 'WorkerCrashed', 'message', 'its worker stopped without finishing it: ' || leased_by)
+    {error_of_crash}
 FROM gone WHERE r.id = gone.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
 -- name: give_up_runs
--- differs: follows crash_runs
--- like: crash_runs
--- replacing: status = 'pending' -> status = 'failed'
--- replacing: finished_at = NULL -> finished_at = :now
--- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND NOT {holds_when_spent}
+-- differs: SKIP LOCKED, as in crash_runs
+-- batch: w(worker text)
+-- batch: x(run_id text)
+-- param: limit integer, unit bigint, me text
+WITH gone AS MATERIALIZED (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE {lease_is_lost}
+    AND {attempts_used} >= coalesce(r.max_attempts, 3)
+    AND NOT {holds_when_spent}
+  ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET status = 'failed',
+    {one_crash_more},
+    finished_at = :now, updated_at = :now,
+    {error_of_crash}
+FROM gone WHERE r.id = gone.id
+RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
 -- name: hold_spent_runs
--- differs: follows crash_runs
--- like: crash_runs
--- replacing: finished_at = NULL -> held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it'
--- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND {holds_when_spent}
+-- differs: SKIP LOCKED, as in crash_runs
+-- batch: w(worker text)
+-- batch: x(run_id text)
+-- param: limit integer, unit bigint, me text
+WITH gone AS MATERIALIZED (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE {lease_is_lost}
+    AND {attempts_used} >= coalesce(r.max_attempts, 3)
+    AND {holds_when_spent}
+  ORDER BY r.leased_by, r.id LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET status = 'pending',
+    {one_crash_more},
+    held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it', updated_at = :now,
+    {error_of_crash}
+FROM gone WHERE r.id = gone.id
+RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
 -- name: expire_deadlines
--- differs: SKIP LOCKED among many sweepers
--- param: limit integer
--- param: grace bigint
+-- differs: SKIP LOCKED, since many workers sweep
+-- param: limit integer, grace bigint
 WITH overdue AS MATERIALIZED (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
     AND (r.status <> 'leased' OR r.deadline_at <= :now - us(:grace))
   ORDER BY r.deadline_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workflow.workflow_run AS r
-SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
-    leased_by = NULL, last_error = 'its deadline passed',
-    error = json_build_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+SET {time_out('its deadline passed')}
 FROM overdue WHERE r.id = overdue.id
 RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
 -- name: next_expiry
--- differs: intervals
+-- differs: the difference of two instants is an interval
 SELECT (extract(epoch FROM ({next_deadline}) - :now) * 1000000)::bigint AS deadline_in,
        (extract(epoch FROM ({next_start_by}) - :now) * 1000000)::bigint AS start_in
 
 -- name: expire_unstarted
--- differs: follows expire_deadlines
--- like: expire_deadlines
--- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.started_at IS NULL
--- replacing: r.deadline_at <= :now -> r.start_by <= :now
--- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
--- replacing: its deadline passed -> no worker started it in time
+-- differs: SKIP LOCKED, as in expire_deadlines
+-- param: limit integer, grace bigint
+WITH overdue AS MATERIALIZED (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.start_by <= :now
+    AND (r.status <> 'leased' OR r.start_by <= :now - us(:grace))
+  ORDER BY r.start_by LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE workflow.workflow_run AS r
+SET {time_out('no worker started it in time')}
+FROM overdue WHERE r.id = overdue.id
+RETURNING r.id, r.status, r.lease_epoch, r.crashes, r.last_error
 
 -- fragment: is_displaced
 (r.id >= '04000000-0000-0000-0000-000000000000' OR get_byte(uuid_send(r.id), 6) >> 4 <> 7)
@@ -276,21 +286,28 @@ to_timestamp(CAST(CAST('x' || translate(substr(CAST(:below AS text), 1, 13), '-'
 (:since IS NULL OR r.created_at >= :since) AND (:until IS NULL OR r.created_at < :until)
 
 -- name: list_runs
--- differs: an index of all runs by creation would get three entries per run here (no claim and no end is a heap-only
--- update). The id of a run that began by itself tells when it was created; only the displaced, whose id does not, stand
--- in such an index: children, whose ids carry their parent's time (UUIDv8), and whatever else is no UUIDv7 of these decades. Two walks are merged by
--- place: that of a displaced run is the smallest id of its millisecond.
+-- differs: the ids tell the order of creation, so no index of all runs by creation is needed
+-- Such an index would get three entries for each run, because here neither a claim nor an end is a heap-only update.
+-- The id of a run that began by itself (UUIDv7) tells when it was created. Only displaced runs, whose id does not, are
+-- in an index by creation: children, whose ids carry their parent's time (UUIDv8), and ids that are no UUIDv7 of these
+-- decades. The statement merges two walks by place; the place of a displaced run is the smallest id of its millisecond.
 -- batch: s(status text)
 -- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, below uuid, at timestamptz, last uuid, with_deleted integer, held integer, limit integer
 WITH page AS (
   (SELECT r.id, r.id AS place, r.created_at FROM workflow.workflow_run r
    WHERE r.id < '04000000-0000-0000-0000-000000000000' AND get_byte(uuid_send(r.id), 6) >> 4 = 7
-     AND (:below IS NULL OR r.id < :below) AND {within_time} AND {wanted_runs}
+     AND (:below IS NULL OR r.id < :below)
+     AND {within_time}
+     AND {wanted_runs}
    ORDER BY r.id DESC LIMIT :limit)
   UNION ALL
   (SELECT r.id, {place}, r.created_at FROM workflow.workflow_run r
-   WHERE {is_displaced} AND (:below IS NULL OR (r.created_at <= {latest_below}
-     AND ({place}, r.created_at, r.id) < (:below, :at, :last))) AND {within_time} AND {wanted_runs}
+   WHERE {is_displaced}
+     AND (:below IS NULL OR (
+       r.created_at <= {latest_below}
+       AND ({place}, r.created_at, r.id) < (:below, :at, :last)))
+     AND {within_time}
+     AND {wanted_runs}
    ORDER BY r.created_at DESC, r.id DESC LIMIT :limit)
   ORDER BY place DESC, created_at DESC, id DESC LIMIT :limit)
 SELECT {run_columns} FROM page JOIN workflow.workflow_run r ON r.id = page.id

@@ -1,9 +1,10 @@
--- Runs: create, claim, settle, renew, sweep, control. The law is in model/moves.py; each statement here only asks
--- "still in that state, still mine?" and makes one move. Every UPDATE bumps version: that is how the
--- foreign-writer triggers tell our writes from plain SQL. Batches come sorted by run id, so locks are taken in id order.
--- "Still mine" is run, epoch and worker, and one comparison, {valid_epoch} = b.epoch: apart, "status is leased" would
--- look so selective to a planner that it reads a young table, or the index of leased runs, from end to end instead of
--- looking each run up. Why the worker is asked, too: docs/decisions/0025.
+-- Runs: create, claim, settle, renew, sweep, control. model/moves.py says which moves are allowed. A statement here
+-- checks that the run is still in the state it expects and, where a lease is needed, that the lease is still the
+-- caller's, and makes one move. Every UPDATE increments version: by that the triggers tell our writes from those of
+-- plain SQL. Batches are sorted by run id, so that row locks are taken in the order of ids.
+-- A lease is proved by run, epoch and worker in one comparison, {valid_epoch} = b.epoch. As separate conditions, status
+-- = 'leased' would look so selective to the planner that it would read a young table, or the index of leased runs, from
+-- end to end instead of looking up each run. Why the worker is compared too: docs/decisions/0025.
 
 -- fragment: run_columns
 r.id, r.type, r.status, r.priority, r.run_at, r.attempt, r.crashes, {chosen_attempts} AS max_attempts, r.lease_until, r.leased_by,
@@ -20,13 +21,16 @@ CASE WHEN r.status = 'leased' AND r.leased_by = :worker THEN r.lease_epoch END
 -- fragment: worker_told
 json_extract(e.data, '$.worker')
 
+-- fragment: json_object
+json_object
+
 -- fragment: told
 CASE WHEN :telling THEN NULL END AS told
 
 -- name: insert_runs
--- Creates what does not exist yet; a taken id or key and a disabled definition are skipped and looked at afterwards. With
--- :telling, whoever listens for work hears of it with the commit (docs/decisions/0014); SQLite's driver tells its
--- listeners itself.
+-- Inserts the runs that do not exist yet. Runs whose id or key is taken, or whose definition is disabled, are skipped;
+-- the caller reads them afterwards. With :telling the commit also notifies those who listen for work, see
+-- docs/decisions/0014. On SQLite the driver does that.
 -- batch: n(run_id uuid, type text, payload json, priority integer, run_at timestamptz, delay bigint, idempotency_key text, max_attempts integer, start_within bigint, parent_id uuid, traceparent text)
 -- param: telling boolean
 INSERT INTO workflow.workflow_run
@@ -41,8 +45,8 @@ ON CONFLICT DO NOTHING
 RETURNING id, {told}
 
 -- name: insert_plain
--- The usual trigger, due at once and without options, with as little as possible in its batch. Its id was made a moment
--- ago, so nothing can be in its way; a try whose answer was lost is repeated with insert_runs.
+-- The usual trigger: due at once, without options, and with as few columns as possible in its batch. Its id was made a
+-- moment ago, so it cannot exist yet. A try whose answer was lost is repeated with insert_runs.
 -- batch: n(run_id uuid, type text, payload json, priority integer)
 -- param: telling boolean
 INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
@@ -52,7 +56,7 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_na
 RETURNING id, {told}
 
 -- name: runs_like
--- The runs that already have one of these ids or keys.
+-- The runs that have one of these ids or keys already.
 -- batch: n(run_id uuid, idempotency_key text)
 SELECT r.id, r.idempotency_key, r.type, CAST(r.payload AS text) AS payload_json
 FROM :n JOIN workflow.workflow_run r ON r.id = n.run_id
@@ -61,33 +65,27 @@ SELECT r.id, r.idempotency_key, r.type, CAST(r.payload AS text)
 FROM :n JOIN workflow.workflow_run r ON r.idempotency_key = n.idempotency_key
 WHERE r.idempotency_key IS NOT NULL AND r.deleted_at IS NULL
 
--- name: find_lanes
--- The (type, priority) lanes inside the spans that have a due run, by a loose index scan: a few pages per lane,
--- whatever the backlog. In order of (type, priority); each span starts after a place (type, priority), so that many
--- lanes can be walked in turns. The next lane is looked for in two places, the same type and the types behind it: SQLite
--- seeks by the first column of (type, priority) > (…) only and would read a whole lane to find its end.
--- batch: span(type text, priority integer, high text)
--- param: limit integer
+-- fragment: lanes_with(crashes)
 WITH RECURSIVE lane(type, priority, run_at, high) AS (
   SELECT h.type, h.priority, h.run_at, span.high
   FROM :span JOIN workflow.workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow.workflow_run r
-     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
        AND r.type = span.type AND r.priority > span.priority
      ORDER BY r.priority, r.run_at LIMIT 1),
     (SELECT r.rowid FROM workflow.workflow_run r
-     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
        AND r.type > span.type AND r.type < span.high
      ORDER BY r.type, r.priority, r.run_at LIMIT 1))
   UNION ALL
   SELECT h.type, h.priority, h.run_at, lane.high
   FROM lane JOIN workflow.workflow_run h ON h.rowid = coalesce(
     (SELECT r.rowid FROM workflow.workflow_run r
-     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
        AND r.type = lane.type AND r.priority > lane.priority
      ORDER BY r.priority, r.run_at LIMIT 1),
     (SELECT r.rowid FROM workflow.workflow_run r
-     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND r.crashes = 0
+     WHERE r.status IN ('pending', 'paused') AND r.run_at IS NOT NULL AND r.held_at IS NULL AND {crashes}
        AND r.type > lane.type AND r.type < lane.high
      ORDER BY r.type, r.priority, r.run_at LIMIT 1))
   ORDER BY 1, 2
@@ -97,15 +95,23 @@ SELECT l.type, l.priority, CASE WHEN l.run_at <= :now AND NOT EXISTS (
   THEN 1 ELSE 0 END AS due, l.run_at - :now AS due_in
 FROM (SELECT type, priority, run_at FROM lane LIMIT :limit) AS l
 
--- name: find_suspect_lanes
--- The same for runs whose last execution took its process down.
--- like: find_lanes
--- replacing: r.crashes = 0 -> r.crashes > 0
+-- name: find_lanes
+-- The lanes (type, priority) in the given spans that have a due run, found by a loose index scan: a few pages for each
+-- lane, however many runs wait. They come in the order of (type, priority). A span starts after a place (type,
+-- priority), so that a caller can walk many lanes in parts. SQLite looks for the next lane in two places, first in the
+-- same type and then in the types behind it: with (type, priority) > (...) it would seek by the first column only and
+-- read a whole lane to find its end.
+-- batch: span(type text, priority integer, high text)
+-- param: limit integer
+{lanes_with(r.crashes = 0)}
 
--- name: claim_lanes
--- Leases the first due runs of one lane; the columns of its answer are the fields of Lease. Takes exactly one lane: SQLite has no LATERAL and needs none.
--- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
--- param: limit integer, worker text
+-- name: find_suspect_lanes
+-- The same lanes of runs whose last execution ended with the crash of its process.
+-- batch: span(type text, priority integer, high text)
+-- param: limit integer
+{lanes_with(r.crashes > 0)}
+
+-- fragment: claim_with(crashes)
 UPDATE workflow.workflow_run
 SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, leased_by = :worker,
     lease_until = :now + us((SELECT lane.lease FROM :lane)),
@@ -115,7 +121,7 @@ SET status = 'leased', version = version + 1, lease_epoch = lease_epoch + 1, lea
     started_at = coalesce(started_at, :now), updated_at = :now
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
-  WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND r.crashes = 0
+  WHERE r.status IN ('pending', 'paused') AND r.run_at <= :now AND r.held_at IS NULL AND {crashes}
     AND r.type = (SELECT lane.type FROM :lane) AND r.priority = (SELECT lane.priority FROM :lane)
     AND r.run_at >= coalesce((SELECT lane.low FROM :lane), -9223372036854775807)
     AND NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g, :lane WHERE g.workflow_name = lane.type AND NOT g.is_enabled)
@@ -126,10 +132,19 @@ RETURNING id, type, lease_epoch AS epoch, attempt, crashes, max_attempts, priori
   (lease_until - :now) / 1000000.0 AS lease_seconds, (deadline_at - :now) / 1000000.0 AS deadline_in, parent_id, wakes,
   idempotency_key, run_at, :now AS claimed_at, traceparent
 
+-- name: claim_lanes
+-- Leases the first due runs of the given lanes, in order; the columns of the answer are the fields of Lease. SQLite has
+-- no LATERAL, so there the caller gives one lane at a time.
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
+-- param: limit integer, worker text
+{claim_with(r.crashes = 0)}
+
 -- name: claim_suspect_lanes
--- like: claim_lanes
+-- The same for runs that crashed, with so many crashes.
+-- batch: lane(type text, priority integer, max_attempts integer, lease bigint, timeout bigint, low timestamptz)
+-- param: limit integer, worker text
 -- param: least integer, most integer
--- replacing: r.crashes = 0 -> r.crashes > 0 AND r.crashes BETWEEN :least AND :most
+{claim_with(r.crashes > 0 AND r.crashes BETWEEN :least AND :most)}
 
 -- name: log_leased
 -- batch: e(run_id uuid, epoch bigint)
@@ -138,8 +153,8 @@ INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data,
 SELECT e.run_id, 'leased', e.epoch, json_object('worker', :worker), :now FROM :e
 
 -- name: lock_runs
--- Takes the row locks of a batch and of the parents it will wake, in id order, before anything is written: the
--- opposite order (child, then parent) meets a cancel (parent, then children) in a deadlock.
+-- Locks the rows of a batch and of the parents that it will wake, in the order of ids, before anything is written. In
+-- the opposite order (child, then parent) it would deadlock with a cancel (parent, then children).
 -- batch: b(run_id uuid)
 SELECT r.id FROM workflow.workflow_run r
 WHERE r.id IN (SELECT b.run_id FROM :b)
@@ -153,10 +168,11 @@ AND (SELECT 1 FROM workflow.workflow_event e
 AND (SELECT 1 FROM workflow.workflow_step s WHERE s.run_id = r.id LIMIT 1) IS NULL
 
 -- name: settle_runs
--- Ends executions: success, failure, retry, release, overrun. Lands only on the caller's own lease. What comes back
--- and has never begun was not started: it must still start in time, and a deadline that the claim had set goes with the
--- claim. Not by EXISTS, for which PostgreSQL may read whole tables into a hash. SQLite takes an UPDATE's rows and new
--- values before it changes the first one, so there they go one by one: one entry's end may wake or cancel another's run.
+-- Ends executions (success, failure, retry, release, overrun), only under the caller's own lease. A run that is given
+-- back and whose code never began ({never_started}) counts as not started: start_by applies to it again, and a deadline
+-- that the claim set is removed. That is not asked with EXISTS, because PostgreSQL might read whole tables into a hash
+-- for it. SQLite computes all rows and new values of an UPDATE before it changes the first row, and the end of one run
+-- may wake or cancel another run of the batch, so there the rows are updated one by one.
 -- batch: b(run_id uuid, epoch bigint, status text, event text, started integer, elapsed bigint, burns integer, delay bigint, anew integer, result json, error json, last_error text, hold_reason text, data json)
 -- param: worker text
 -- each: b
@@ -175,7 +191,7 @@ WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id, lease_epoch AS epoch
 
 -- name: finish_runs
--- The usual end, a success that nobody else needs to hear of: settle_runs with as little as possible in its batch.
+-- The usual end, a success that concerns no other run: settle_runs with as few columns as possible in its batch.
 -- batch: b(run_id uuid, epoch bigint, elapsed bigint, result json)
 -- param: worker text
 UPDATE workflow.workflow_run AS r
@@ -202,8 +218,8 @@ UNION ALL
 SELECT b.run_id, 'held', b.epoch, b.data, :now FROM :b WHERE b.held = 1
 
 -- name: settled_already
--- After an ambiguous commit: which entries stand exactly as we meant to leave them, under a lease that was ours: the
--- run no longer names its worker, its trail does.
+-- After a commit whose outcome is unknown: which of these runs are in the state that we wanted to leave them in, under
+-- a lease that was ours. The run no longer names its worker; the event of the lease does.
 -- batch: b(run_id uuid, epoch bigint, status text)
 -- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
@@ -213,7 +229,7 @@ WHERE r.lease_epoch = b.epoch AND r.status = b.status AND EXISTS (
     AND {worker_told} = :worker)
 
 -- name: renew_leases
--- Prolongs leases, never shortens one that user code prolonged further.
+-- Prolongs leases. A lease that user code has prolonged further is not shortened.
 -- batch: b(run_id uuid, epoch bigint, lease bigint)
 -- param: worker text
 UPDATE workflow.workflow_run AS r
@@ -224,7 +240,7 @@ WHERE r.id = b.run_id AND {valid_epoch} = b.epoch
 RETURNING id AS run_id
 
 -- name: lease_states
--- What became of the runs that a worker believes it owns.
+-- The state of the runs that a worker believes it owns.
 -- batch: b(run_id uuid, epoch bigint)
 -- param: worker text
 SELECT r.id, b.epoch, CASE WHEN {valid_epoch} = b.epoch THEN 1 ELSE 0 END AS owned,
@@ -232,14 +248,14 @@ SELECT r.id, b.epoch, CASE WHEN {valid_epoch} = b.epoch THEN 1 ELSE 0 END AS own
 FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 
 -- name: lock_leases
--- The fence: of these leases, the ones that still hold, with their rows locked until the transaction ends.
+-- The fence: which of these leases are still valid. Their rows stay locked until the transaction ends.
 -- batch: b(run_id uuid, epoch bigint)
 -- param: worker text
 SELECT r.id AS run_id, b.epoch FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 WHERE {valid_epoch} = b.epoch ORDER BY r.id
 
 -- name: lock_free_leases
--- The same without those whose rows somebody else has locked (SQLite knows no such thing).
+-- The same without the leases whose rows another session has locked. SQLite has no row locks.
 -- like: lock_leases
 
 -- name: log_events
@@ -248,13 +264,13 @@ INSERT INTO workflow.workflow_event (workflow_id, event_type, lease_epoch, data,
 SELECT e.run_id, e.event, e.epoch, e.data, :now FROM :e
 
 -- name: leased_runs
--- Everything that one worker has leased.
+-- All runs that one worker has leased.
 -- param: worker text
 SELECT r.id AS run_id, r.lease_epoch AS epoch FROM workflow.workflow_run r
 WHERE r.status = 'leased' AND r.leased_by = :worker
 
 -- name: lease_holders
--- Who holds leases now, by a loose scan of the index of leased runs.
+-- The workers that hold leases now, by a loose scan of the index of leased runs.
 WITH RECURSIVE holder(leased_by) AS (
   SELECT min(leased_by) FROM workflow.workflow_run WHERE status = 'leased'
   UNION ALL
@@ -268,75 +284,123 @@ EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = r.typ
 -- fragment: excused
 CASE WHEN CAST(r.id AS text) IN (SELECT x.run_id FROM :x) THEN 1 ELSE 0 END
 
+-- fragment: last_claim(run_id)
+(SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id = {run_id})
+
 -- fragment: lost_with_it
 o.id <> r.id AND o.crashes > 0 AND o.last_error = 'its worker stopped without finishing it: ' || r.leased_by
-AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2 AND ({claims} o.id) > ({claims} r.id)))
+AND o.crashes > 1 AND (r.crashes = 1 OR (o.crashes > 2
+  AND {last_claim(o.id)}
+    > {last_claim(r.id)}))
 
--- fragment: claims
-SELECT max(e.id) FROM workflow.workflow_event e WHERE e.event_type = 'leased' AND e.workflow_id =
+-- fragment: lease_is_lost
+r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
+AND r.leased_by <> :me
 
 -- name: crashed_in_company
--- Suspects about to be taken back whose process more likely ended because of another one, which is still leased or was
--- taken back just before: leases end one after the other. They are excused, but at most three times, so that nothing is
--- executed for ever. See docs/decisions/0024.
+-- Runs that crashed before and whose lease is lost again, where another run more likely brought the process down. That
+-- one is still leased, or was taken back just before, because leases end one after the other. Such runs are excused,
+-- but at most three times, so that no run is executed for ever. See docs/decisions/0024.
 -- batch: w(worker text)
 -- param: me text
 SELECT r.id AS run_id FROM workflow.workflow_run r
-WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-  AND r.leased_by <> :me AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
+WHERE {lease_is_lost} AND r.crashes BETWEEN 1 AND 3 AND (EXISTS (
     SELECT 1 FROM workflow.workflow_run o
     WHERE o.status = 'leased' AND o.leased_by = r.leased_by AND o.id <> r.id AND o.crashes > 0
-      AND (r.crashes = 1 OR (o.crashes > 1 AND ({claims} o.id) > ({claims} r.id))))
+      AND (r.crashes = 1 OR (o.crashes > 1
+        AND {last_claim(o.id)}
+          > {last_claim(r.id)})))
   OR EXISTS (
     SELECT 1 FROM workflow.workflow_run o
-    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL AND {lost_with_it})
-  OR EXISTS (SELECT 1 FROM workflow.workflow_run o WHERE o.status = 'leased' AND {lost_with_it}))
+    WHERE o.status IN ('pending', 'paused') AND o.run_at IS NOT NULL AND o.held_at IS NULL
+      AND {lost_with_it})
+  OR EXISTS (
+    SELECT 1 FROM workflow.workflow_run o
+    WHERE o.status = 'leased'
+      AND {lost_with_it}))
+
+-- fragment: attempts_used
+r.attempt + r.crashes - {excused} + 1
+
+-- fragment: one_crash_more
+version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
+max_attempts = CASE WHEN {excused} = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
+                    ELSE max_attempts END,
+run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END)
+
+-- fragment: error_of_crash
+last_error = 'its worker stopped without finishing it: ' || leased_by,
+error = {json_object}('type', 'WorkerCrashed', 'message', 'its worker stopped without finishing it: ' || leased_by)
 
 -- name: crash_runs
--- Turns leases that ran out, or whose process is gone, back to pending: one crash more, at once after the first,
--- later with growing pauses. What is excused has one execution more. Type-blind and bounded, in the order of the index of leased runs. A worker never takes
--- back its own: it is alive, and after an outage its renewal or its journal is on the way.
+-- Makes runs pending again whose lease ran out or whose process is gone, with one crash more: due at once after the
+-- first crash, later after growing pauses. An excused run is allowed one execution more. For all types, up to a limit,
+-- in the order of the index of leased runs. A worker never takes back its own leases: it is alive, and after an outage
+-- its renewal or its journal is on the way.
 -- batch: w(worker text)
 -- batch: x(run_id text)
 -- param: limit integer, unit bigint, me text
 UPDATE workflow.workflow_run AS r
-SET status = 'pending', version = version + 1, crashes = crashes + 1, lease_until = NULL, leased_by = NULL,
-    max_attempts = CASE WHEN {excused} = 1 AND coalesce(max_attempts, 3) < 1000000000 THEN coalesce(max_attempts, 3) + 1
-                        ELSE max_attempts END,
-    run_at = :now + us(:unit * CASE WHEN crashes = 0 THEN 0 WHEN crashes > 9 THEN 300 ELSE (1 << (crashes - 1)) END),
+SET status = 'pending',
+    {one_crash_more},
     finished_at = NULL, updated_at = :now,
-    last_error = 'its worker stopped without finishing it: ' || leased_by,
-    error = json_object('type', 'WorkerCrashed', 'message', 'its worker stopped without finishing it: ' || leased_by)
+    {error_of_crash}
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
-  WHERE r.status = 'leased' AND (r.lease_until < :now OR r.leased_by IN (SELECT w.worker FROM :w))
-    AND r.leased_by <> :me AND r.attempt + r.crashes - {excused} + 1 < coalesce(r.max_attempts, 3)
+  WHERE {lease_is_lost}
+    AND {attempts_used} < coalesce(r.max_attempts, 3)
   ORDER BY r.leased_by, r.id LIMIT :limit)
 RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: give_up_runs
--- The same for runs whose attempts and crashes are spent: they end. Apart from crash_runs, and after it, because an
--- end takes open children along, and some of those may have been swept just before.
--- like: crash_runs
--- replacing: status = 'pending' -> status = 'failed'
--- replacing: finished_at = NULL -> finished_at = :now
--- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND NOT {holds_when_spent}
+-- The same for runs whose attempts and crashes are used up: they fail. It is a statement of its own, executed after
+-- crash_runs, because the end of a run also cancels its open children, and crash_runs may just have moved some of
+-- those.
+-- batch: w(worker text)
+-- batch: x(run_id text)
+-- param: limit integer, unit bigint, me text
+UPDATE workflow.workflow_run AS r
+SET status = 'failed',
+    {one_crash_more},
+    finished_at = :now, updated_at = :now,
+    {error_of_crash}
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE {lease_is_lost}
+    AND {attempts_used} >= coalesce(r.max_attempts, 3)
+    AND NOT {holds_when_spent}
+  ORDER BY r.leased_by, r.id LIMIT :limit)
+RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: hold_spent_runs
--- The same for types whose spent runs wait for an operator.
--- like: crash_runs
--- replacing: finished_at = NULL -> held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it'
--- replacing: + 1 < coalesce(r.max_attempts, 3) -> + 1 >= coalesce(r.max_attempts, 3) AND {holds_when_spent}
+-- The same for types whose runs are held for an operator when their attempts and crashes are used up.
+-- batch: w(worker text)
+-- batch: x(run_id text)
+-- param: limit integer, unit bigint, me text
+UPDATE workflow.workflow_run AS r
+SET status = 'pending',
+    {one_crash_more},
+    held_at = :now, hold_reason = 'out of attempts; its worker stopped without finishing it', updated_at = :now,
+    {error_of_crash}
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE {lease_is_lost}
+    AND {attempts_used} >= coalesce(r.max_attempts, 3)
+    AND {holds_when_spent}
+  ORDER BY r.leased_by, r.id LIMIT :limit)
+RETURNING id, status, lease_epoch, crashes, last_error
+
+-- fragment: time_out(reason)
+status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
+leased_by = NULL, last_error = {reason},
+error = {json_object}('type', 'RunTimedOut', 'message', {reason})
 
 -- name: expire_deadlines
--- Ends what is past its deadline, without running user code. The worker that executes a run ends it itself, and can say
--- more of it: it is given :grace.
--- param: limit integer
--- param: grace bigint
+-- Ends runs whose deadline has passed, without running user code. The worker that executes a run ends it itself and can
+-- report more of it, so a leased run is left to its worker for :grace.
+-- param: limit integer, grace bigint
 UPDATE workflow.workflow_run
-SET status = 'timed_out', version = version + 1, finished_at = :now, updated_at = :now, lease_until = NULL,
-    leased_by = NULL, last_error = 'its deadline passed',
-    error = json_object('type', 'RunTimedOut', 'message', 'its deadline passed')
+SET {time_out('its deadline passed')}
 WHERE id IN (
   SELECT r.id FROM workflow.workflow_run r
   WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= :now
@@ -345,11 +409,16 @@ WHERE id IN (
 RETURNING id, status, lease_epoch, crashes, last_error
 
 -- name: expire_unstarted
--- like: expire_deadlines
--- replacing: r.deadline_at IS NOT NULL -> r.start_by IS NOT NULL AND r.started_at IS NULL
--- replacing: r.deadline_at <= :now -> r.start_by <= :now
--- replacing: ORDER BY r.deadline_at -> ORDER BY r.start_by
--- replacing: its deadline passed -> no worker started it in time
+-- The same for runs that no worker has started in time.
+-- param: limit integer, grace bigint
+UPDATE workflow.workflow_run
+SET {time_out('no worker started it in time')}
+WHERE id IN (
+  SELECT r.id FROM workflow.workflow_run r
+  WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL AND r.start_by <= :now
+    AND (r.status <> 'leased' OR r.start_by <= :now - us(:grace))
+  ORDER BY r.start_by LIMIT :limit)
+RETURNING id, status, lease_epoch, crashes, last_error
 
 -- fragment: next_deadline
 SELECT r.deadline_at FROM workflow.workflow_run r
@@ -362,7 +431,7 @@ WHERE r.start_by IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL 
 ORDER BY r.start_by LIMIT 1
 
 -- name: next_expiry
--- When the next run that nobody executes will be overdue; of those that run their owners take care.
+-- When the next run that nobody executes will be overdue. A run that is executed is ended by its worker.
 SELECT ({next_deadline}) - :now AS deadline_in, ({next_start_by}) - :now AS start_in
 
 -- name: cancel_runs
@@ -394,7 +463,7 @@ WHERE r.id = b.run_id AND r.status IN ('pending', 'leased', 'paused') AND r.held
 RETURNING id, lease_epoch
 
 -- name: revive_runs
--- An operator's retry of a finished run: attempts, crashes, errors and deadline start anew; the trail keeps the story.
+-- An operator's retry of a finished run: attempts, crashes, errors and deadline start anew. The events remain.
 -- batch: b(run_id uuid)
 UPDATE workflow.workflow_run AS r
 SET status = 'pending', version = r.version + 1, run_at = :now, attempt = 0, crashes = 0, deadline_at = NULL,
@@ -405,13 +474,13 @@ WHERE r.id = b.run_id AND r.status IN ('succeeded', 'failed', 'cancelled', 'time
 RETURNING id, lease_epoch
 
 -- name: cancelled_with_parent
--- Children that their parent's end took along.
+-- Children that were cancelled because their parent ended.
 -- batch: b(run_id uuid)
 SELECT c.id FROM :b JOIN workflow.workflow_run c ON c.parent_id = b.run_id
 WHERE c.status = 'cancelled' AND c.deleted_at IS NULL AND substr(c.last_error, 1, 16) = 'its parent ended'
 
 -- name: delete_runs
--- Soft: the row stays for the record, its idempotency key is free again. Open runs are cancelled first.
+-- Marks runs as deleted. The row stays, and its idempotency key can be used again. Open runs are cancelled before.
 -- batch: b(run_id uuid)
 -- param: reason text
 UPDATE workflow.workflow_run AS r
@@ -421,7 +490,7 @@ WHERE r.id = b.run_id AND r.finished_at IS NOT NULL AND r.deleted_at IS NULL
 RETURNING id, lease_epoch
 
 -- name: hasten_undo
--- The worker has stopped a cancelled run: its undo run need not wait for the lease to end.
+-- The worker has stopped the code of a cancelled run, so the undo run need not wait until the lease would have ended.
 -- param: run_id uuid, epoch bigint, worker text, idempotency_key text
 UPDATE workflow.workflow_run
 SET run_at = :now, version = version + 1, updated_at = :now
@@ -439,7 +508,7 @@ SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id
 SELECT r.id FROM workflow.workflow_run r WHERE r.idempotency_key = :idempotency_key AND r.deleted_at IS NULL
 
 -- name: open_runs
--- Everything that has not finished; for a look at a small database.
+-- All runs that have not finished; for small databases.
 SELECT {run_columns}, r.wakes FROM workflow.workflow_run r WHERE r.finished_at IS NULL ORDER BY r.id
 
 -- name: finished_among
@@ -448,15 +517,15 @@ SELECT {run_columns} FROM :b JOIN workflow.workflow_run r ON r.id = b.run_id WHE
 
 -- fragment: wanted_runs
 (:any_status = 1 OR r.status IN (SELECT s.status FROM :s))
-  AND (:type IS NULL OR r.type = :type)
-  AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
-  AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
-  AND (:with_deleted = 1 OR r.deleted_at IS NULL)
-  AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
+AND (:type IS NULL OR r.type = :type)
+AND (:low IS NULL OR (r.type >= :low AND r.type < :high))
+AND (:idempotency_key IS NULL OR r.idempotency_key = :idempotency_key)
+AND (:with_deleted = 1 OR r.deleted_at IS NULL)
+AND (:held = 0 OR (r.held_at IS NOT NULL AND r.finished_at IS NULL))
 
 -- name: list_runs
--- Newest first by creation, a page at a time; the page after the place of the last run seen (below IS NULL: the first).
--- The bounds are no ORs, so that SQLite starts at them.
+-- One page of runs, the newest first by creation, after the place of the last run seen (:below IS NULL: the first
+-- page). The bounds are written without OR, so that SQLite starts its index scan at them.
 -- batch: s(status text)
 -- param: any_status integer, type text, low text, high text, since timestamptz, until timestamptz, idempotency_key text, below uuid, at timestamptz, last uuid, with_deleted integer, held integer, limit integer
 SELECT {run_columns} FROM workflow.workflow_run r

@@ -1,5 +1,5 @@
--- Schedules: what is due, and moving on. The law is in model/schedule.py. A slot is started by whoever holds the lock of
--- the schedule's row, and `next_at` is moved on by compare-and-set in the transaction that inserts the run.
+-- Schedules: what is due, and moving on. The law is in model/schedule.py. A slot is started by whoever holds the lock
+-- of the schedule's row, and `next_at` is moved on by compare-and-set in the transaction that inserts the run.
 
 -- fragment: schedule_columns
 s.name, s.type, s.cron, s.every_us, s.tz, s.payload AS payload_json, s.overlap, s.catch_up,
@@ -14,8 +14,8 @@ WHERE s.paused_at IS NULL AND s.name NOT IN (SELECT but.name FROM :but)
 ORDER BY s.next_at NULLS FIRST LIMIT 1
 
 -- name: take_schedules
--- Locks some of those whose next slot has come, or was never computed. The one that was not looked at for longest comes
--- first: a schedule that catches up on a thousand slots keeps none waiting that is on time.
+-- Locks some of those whose next slot has come, or was never computed. First comes the one that was not looked at for
+-- longest, so that a schedule that catches up on a thousand slots does not delay those that are on time.
 -- batch: but(name text)
 -- param: limit integer, only text
 SELECT {schedule_columns}, :now AS judged_at FROM workflow.workflow_schedule s
