@@ -19,7 +19,9 @@ from ..runtime.context import Context
 from ..runtime.registry import Workflow
 from ..runtime.step import step
 from ..store.operations.benchmark import wal_position
+from ..store.operations.health import durability
 from .figures import Amount, Figure, Latency, Rate, latency
+from .place import Place
 from .plan import AT_ONCE, Plan
 
 PREFIX = "bench."
@@ -36,6 +38,12 @@ QUIET = 3.0
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the title of the measure, how much of it is done, and how much there is in all."""
+
+
+async def take(place: Place, plan: Plan, on_progress: OnProgress) -> tuple[dict[str, str], list[Figure]]:
+    """(the settings of the database that the figures depend on, every figure)."""
+    settings = {setting.name: setting.value for setting in await place.app._client.run(durability())}
+    return settings, await Measures(place.app, plan, on_progress).take()
 
 
 class Seen:
