@@ -15,7 +15,7 @@ endef
 $(foreach name,$(DB_VARIABLES),$(eval $(call handed_on,$(name))))
 MIGRATE := $(BIN)/python tools/with_database.py migrate
 
-.PHONY: help house demo test check fast commands crash bench bench-quick bench-before clean gen build
+.PHONY: help house demo test check fast commands crash bench bench-quick bench-before clean gen map build
 .PHONY: migrate-up migrate-down migrate-status migrate-reset migrate-create
 
 help: ## show this list
@@ -92,6 +92,9 @@ build: .venv/.ready ## build the wheel and the source distribution into dist
 
 house: .venv/.ready ## the structure of the source in numbers: sizes, chains of classes, roads
 	@$(BIN)/python tools/house.py
+
+map: .venv/.ready ## draw the rooms, their files and the arrows between them: docs/map.svg, docs/map.txt, ARCHITECTURE.md
+	@$(BIN)/python tools/map.py
 
 gen: .venv/.ready ## regenerate the blocking twin, the schema dumps and the expanded SQL
 	$(BIN)/python tools/twin.py

@@ -44,7 +44,7 @@ async def refund(payment: str) -> None: ...
 @app.workflow("orders.fulfil.v1", timeout="30 days")
 async def fulfil(ctx: swf.Context, order: Order) -> list[str]:
     payment = await ctx.step(charge, order, currency="EUR")
-    await ctx.publish("state", f"{payment} charged, waiting for approval")
+    await ctx.set_value("state", f"{payment} charged, waiting for approval")
     try:
         ok = await ctx.wait_for_signal("approved", Approval, timeout="7 days")
     except swf.SignalTimeout:
@@ -62,7 +62,7 @@ async def main() -> None:
         if handle.is_new:
             await handle.signal("approved", Approval(by="ada"))
         print(await handle.result(timeout="30s"))
-        print(await handle.read("state"))
+        print(await handle.get_value("state"))
         for line in await handle.history():
             print(f"{line.idx:3} {line.type}")
     await app.close()

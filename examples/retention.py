@@ -9,9 +9,9 @@ import simpleworkflow as swf
 
 app = swf.App(
     keep=[
-        swf.Keep("report.*", "7 days", failed="30 days"),  # the most specific prefix decides
-        swf.Keep("invoice.*"),  # for ever
-        swf.Keep("*", "365 days", deleted="7 days"),
+        swf.Retention("report.*", "7 days", failed="30 days"),  # the most specific prefix decides
+        swf.Retention("invoice.*"),  # for ever
+        swf.Retention("*", "365 days", deleted="7 days"),
     ]
 )
 

@@ -19,7 +19,7 @@ app = swf.App()
 ORDER = UUID("00000000-0000-4000-8000-000000000001")
 
 
-@swf.step(retry=swf.Retry(max_attempts=3, base="100ms", jitter=0.0))
+@swf.step(retry=swf.Retry(max_attempts=3, initial="100ms", jitter=0.0))
 async def reserve(item: str) -> str:
     if swf.step_info().attempt == 0:
         raise ConnectionError("the warehouse does not answer")

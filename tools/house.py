@@ -3,6 +3,8 @@
     python tools/house.py            # a table
     python tools/house.py --json     # the same for machines
 
+`make map` draws what these numbers are about.
+
 Sizes and depths come from the syntax trees, the roads of a trigger and of a step from a tracer: every file of ours that
 has been called between the call of the user and the statement that reaches the database, without the law (model/).
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
+import inspect
 import json
 import re
 import statistics
@@ -23,7 +26,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "simpleworkflow"
+from plan.classes import Classes
+from plan.reading import PACKAGE
+
 ENGINE = ("runtime", "worker", "client", "store")
 CUPBOARD = "python_internals.py"
 PRIVATE = re.compile(
@@ -74,32 +79,31 @@ def functions() -> list[int]:
 
 
 def depths() -> dict[str, int]:
-    """How many classes of ours each class is a chain of, itself included; those of two or less are left out."""
-    bases: dict[str, list[str]] = {}
-    for _, text in sources():
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = [_name(base) for base in node.bases]
-
-    def depth(name: str, seen: frozenset[str] = frozenset()) -> int:
-        if name not in bases or name in seen:
-            return 0
-        return 1 + max((depth(base, seen | {name}) for base in bases[name]), default=0)
-
-    deep = {name: depth(name) for name in bases if not name.endswith(("Error", "Exception"))}
-    return dict(sorted(((n, d) for n, d in deep.items() if d > 2), key=lambda one: (-one[1], one[0])))
-
-
-def _name(base: ast.expr) -> str:
-    if isinstance(base, ast.Subscript):
-        return _name(base.value)
-    return base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+    """Chains of two classes or less are left out."""
+    return {name: depth for name, depth in Classes().chains().items() if depth > 2}
 
 
 def members() -> dict[str, int]:
+    """Names without an underscore: methods and properties, and what `__init__` puts on the instance. A namespace of App
+    counts as one; `app.schedules.create` is a name of Schedules."""
     import simpleworkflow as swf
 
-    return {cls.__name__: sum(not name.startswith("_") for name in dir(cls)) for cls in (swf.App, swf.Context)}
+    return {cls.__name__: len(_of_class(cls) | _of_instance(cls)) for cls in (swf.App, swf.Context)}
+
+
+def _of_class(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def _of_instance(cls: type) -> set[str]:
+    return {
+        node.attr
+        for one in cls.__mro__
+        if one.__module__.startswith(PACKAGE.name)
+        for node in ast.walk(ast.parse(inspect.getsource(one)))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if ast.unparse(node.value) == "self" and not node.attr.startswith("_")
+    }
 
 
 def sql() -> dict[str, int]:

@@ -22,7 +22,7 @@ NAMESPACES = {
     "doctor": "Doctor",
     "migrations": "Migrations",
     "outbox": "Outbox",
-    "retention": "Retention",
+    "retention": "Pruning",
     "schedules": "Schedules",
     "workers": "Workers",
 }
@@ -39,9 +39,9 @@ from uuid import UUID
 
 from ...model.duration import Duration
 from ...model.explanation import Explanation, Found
-from ...model.keeping import Age, Pruned
 from ...model.outbox import OutboxEvent, OutboxRule, OutboxStatus
-from ...model.records import Count, Event, EventPage, Happening, Pulse, Run, Signal, Step, WorkerInfo, WorkerState
+from ...model.records import Count, Event, EventPage, HistoryEvent, Pulse, Run, Signal, Step, WorkerInfo, WorkerState
+from ...model.retention import Age, PruneResult
 from ...model.schedule import Schedule
 from ...model.states import Status
 from ...runtime.pruning import BATCH
@@ -56,7 +56,7 @@ from ..namespaces.definitions import Definitions
 from ..namespaces.doctor import Doctor
 from ..namespaces.migrations import Migrations
 from ..namespaces.outbox import Outbox
-from ..namespaces.retention import Retention
+from ..namespaces.retention import Pruning
 from ..namespaces.schedules import Backfill, Schedules
 from ..namespaces.workers import Workers
 from ..request import RunId, TriggerOptions

@@ -24,7 +24,7 @@ from .client.generated.sync import (
     SyncDoctor,
     SyncMigrations,
     SyncOutbox,
-    SyncRetention,
+    SyncPruning,
     SyncRunCalls,
     SyncSchedules,
     SyncTriggerCalls,
@@ -36,7 +36,7 @@ from .client.namespaces.definitions import Definitions
 from .client.namespaces.doctor import Doctor
 from .client.namespaces.migrations import Migrations
 from .client.namespaces.outbox import Outbox
-from .client.namespaces.retention import Retention
+from .client.namespaces.retention import Pruning
 from .client.namespaces.schedules import Schedules
 from .client.namespaces.workers import Workers
 from .client.run_calls import RunCalls
@@ -44,7 +44,7 @@ from .client.trigger_calls import TriggerCalls
 from .clock import Clock
 from .config import Settings
 from .model.duration import Duration
-from .model.keeping import Keep, rules_of
+from .model.retention import Retention, rules_of
 from .runtime.context import ChildHandle, Context, SyncChildHandle, SyncContext
 from .runtime.miscalled import add_face
 from .runtime.registry import Registry
@@ -82,16 +82,17 @@ class App(DefineCalls, TriggerCalls, RunCalls):
         schema: str | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        keep: Iterable[Keep] = (),
+        keep: Iterable[Retention] = (),
     ) -> None:
-        """keep: how long workers keep finished runs, such as [Keep("billing.*", "90 days")]; for ever unless given."""
+        """keep: for how long workers keep finished runs, such as [Retention("billing.*", "90 days")]; for ever unless
+        given."""
         client = Client(url, schema=schema, settings=settings, clock=clock, registry=Registry())
         kept = tuple(keep)
         self._client = client
         self._keep = rules_of(kept)
         self.schedules = Schedules(client)
         self.outbox = Outbox(client)
-        self.retention = Retention(client, kept)
+        self.retention = Pruning(client, kept)
         self.workers = Workers(client)
         self.definitions = Definitions(client)
         self.activity = Activity(client)
@@ -175,7 +176,7 @@ class SyncApp(SyncTriggerCalls, SyncRunCalls):
         self._app = self._trigger_calls = self._run_calls = app
         self.schedules = SyncSchedules(client, app.schedules)
         self.outbox = SyncOutbox(client, app.outbox)
-        self.retention = SyncRetention(client, app.retention)
+        self.retention = SyncPruning(client, app.retention)
         self.workers = SyncWorkers(client, app.workers)
         self.definitions = SyncDefinitions(client, app.definitions)
         self.activity = SyncActivity(client, app.activity)

@@ -52,14 +52,14 @@ from .model.errors import (
     StoreUnavailable,
 )
 from .model.explanation import Explanation
-from .model.keeping import Keep, Pruned
-from .model.records import Event, Happening, Run, Signal
+from .model.records import Event, HistoryEvent, Run, Signal
+from .model.retention import PruneResult, Retention
 from .model.retry import Retry
 from .model.schedule import Schedule, ScheduledSlot
 from .model.states import EventType, Reason, Status
 from .runtime.context import ChildHandle, Context, SyncContext
 from .runtime.current import current
-from .runtime.durable.races import Winner
+from .runtime.durable.races import RaceResult
 from .runtime.failing import Failure
 from .runtime.registry import Workflow
 from .runtime.step import StepInfo, step, step_info
@@ -78,7 +78,7 @@ __all__ = [
     "Explanation",
     "Failure",
     "Finding",
-    "Happening",
+    "HistoryEvent",
     "IdempotencyConflict",
     "Intent",
     "IntentPoller",
@@ -90,7 +90,6 @@ __all__ = [
     "InvalidSchedule",
     "InvalidURL",
     "InvalidWorkflow",
-    "Keep",
     "MissingExtra",
     "MissingMigration",
     "NonDeterminismError",
@@ -98,9 +97,11 @@ __all__ = [
     "PayloadError",
     "PermanentError",
     "PortUnavailable",
-    "Pruned",
+    "PruneResult",
+    "RaceResult",
     "Reason",
     "ResultTimeout",
+    "Retention",
     "Retry",
     "RetryAfter",
     "Run",
@@ -127,7 +128,6 @@ __all__ = [
     "StoreUnavailable",
     "SyncContext",
     "SyncRunHandle",
-    "Winner",
     "Workflow",
     "WorkflowExecutor",
     "WorkflowRun",

@@ -25,7 +25,7 @@ from simpleworkflow.clock import to_micros
 from simpleworkflow.demo import effects_log
 from simpleworkflow.demo.effects_log import Effect
 from simpleworkflow.demo.evidence import Evidence, RunRecord
-from simpleworkflow.model.records import Event, Happening, Signal
+from simpleworkflow.model.records import Event, HistoryEvent, Signal
 from simpleworkflow.model.states import EventType
 
 LIMIT = 60
@@ -146,11 +146,11 @@ def line(what: str, seconds: float, pid: int, step_id: str = "", run_id: UUID = 
     return Effect(what, to_micros(at(seconds)), pid, 1, str(run_id), step_id)
 
 
-def happening(idx: int, kind: str, seconds: float, **details: Any) -> Happening:
-    return Happening(idx, kind, at(seconds), json.dumps(details))
+def happening(idx: int, kind: str, seconds: float, **details: Any) -> HistoryEvent:
+    return HistoryEvent(idx, kind, at(seconds), json.dumps(details))
 
 
-def done(idx: int, step_id: str, seconds: float) -> Happening:
+def done(idx: int, step_id: str, seconds: float) -> HistoryEvent:
     return happening(idx, "ActivityCompleted", seconds, step_id=step_id)
 
 
@@ -220,7 +220,7 @@ def with_order(evidence: Evidence, **changes: Any) -> Evidence:
 
 
 def without_record(evidence: Evidence, step_id: str) -> Evidence:
-    lines: Sequence[Happening] = evidence.orders[ORDER].history
+    lines: Sequence[HistoryEvent] = evidence.orders[ORDER].history
     return with_order(evidence, history=[one for one in lines if one.details.get("step_id") != step_id])
 
 

@@ -26,7 +26,7 @@ import simpleworkflow as swf
 
 app = swf.App()
 
-@app.workflow("log.pay.v1", retry=swf.Retry(max_attempts=2, base="1ms"))
+@app.workflow("log.pay.v1", retry=swf.Retry(max_attempts=2, initial="1ms"))
 async def pay(ctx: swf.Context, card: str) -> str:
     ctx.log.info("paying", extra={"customer": "ada"})
     def charge() -> None:

@@ -44,7 +44,7 @@ import simpleworkflow as swf
 
 app = swf.App()
 
-@swf.step(retry=swf.Retry(max_attempts=2, base=0.01))
+@swf.step(retry=swf.Retry(max_attempts=2, initial=0.01))
 async def shaky(n: int) -> int:
     if swf.step_info().attempt == 0:
         raise ValueError("the first time")
@@ -61,7 +61,7 @@ async def doubled(ctx: swf.Context, n: int) -> int:
 async def shaken(ctx: swf.Context, n: int) -> int:
     return await ctx.step(shaky, n)
 
-@app.workflow("shop.bad.v1", retry=swf.Retry(max_attempts=3, base=0.01))
+@app.workflow("shop.bad.v1", retry=swf.Retry(max_attempts=3, initial=0.01))
 async def bad(ctx: swf.Context) -> None:
     raise ValueError("no")
 

@@ -257,6 +257,6 @@ def test_a_run_that_was_cancelled_is_told_so_in_english(url: str) -> None:
 
 def test_a_duration_without_a_unit_is_not_advised_again() -> None:
     with pytest.raises(swf.InvalidDuration) as refused:
-        swf.Retry(base="10")
+        swf.Retry(initial="10")
     assert 'did you mean "10s"?' in str(refused.value)
     assert "30 (seconds)" not in str(refused.value)

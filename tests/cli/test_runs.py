@@ -152,7 +152,7 @@ def test_an_error_is_shown_as_a_traceback_and_children_by_their_keys(app: swf.Ap
     @app.workflow("test.broken.v1", retry=swf.Retry(max_attempts=1))
     async def broken(ctx: swf.Context) -> None:
         for number in range(5):
-            await ctx.publish("progress", number)
+            await ctx.set_value("progress", number)
         await ctx.run(ship, "a", key="left")
         child = await ctx.trigger(ship, "b", key="right")
         await child.result()

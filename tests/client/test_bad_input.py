@@ -171,8 +171,8 @@ async def plain(ctx: swf.Context) -> None: ...
         ({"concurrency": 0}, swf.InvalidPolicy, "concurrency must be a whole number of at least 1, not 0"),
         ({"concurrency": "4"}, swf.InvalidPolicy, "concurrency must be a whole number of at least 1, not '4'"),
         ({"retry": 5}, swf.InvalidPolicy, r"retry must be a Retry\(\.\.\.\), not 5"),
-        ({"dead_letter": "no good"}, swf.InvalidName, "workflow type 'no good'"),
-        ({"dead_letter": "a.plain.v1"}, swf.InvalidPolicy, "dead_letter names the workflow itself"),
+        ({"on_failure": "no good"}, swf.InvalidName, "workflow type 'no good'"),
+        ({"on_failure": "a.plain.v1"}, swf.InvalidPolicy, "on_failure names the workflow itself"),
         ({"on_cancel": "a.plain.v1"}, swf.InvalidPolicy, "on_cancel names the workflow itself"),
     ],
 )
@@ -187,10 +187,10 @@ def test_an_option_that_makes_no_sense_is_refused_when_declared(
 def test_a_contradictory_retry_policy_is_refused_when_written() -> None:
     with pytest.raises(swf.InvalidPolicy, match=r"Retry\.max_attempts is 0"):
         swf.Retry(max_attempts=0)
-    with pytest.raises(swf.InvalidDuration, match=r"Retry\.base: '10' has no unit"):
-        swf.Retry(base="10")
-    with pytest.raises(swf.InvalidPolicy, match=r"Retry\.cap .* is shorter than Retry\.base"):
-        swf.Retry(base="1h", cap="1m")
+    with pytest.raises(swf.InvalidDuration, match=r"Retry\.initial: '10' has no unit"):
+        swf.Retry(initial="10")
+    with pytest.raises(swf.InvalidPolicy, match=r"Retry\.max_delay .* is shorter than Retry\.initial"):
+        swf.Retry(initial="1h", max_delay="1m")
 
 
 # Functions that cannot be workflows.
@@ -311,12 +311,12 @@ async def test_a_workflow_called_directly_is_the_plain_function(idle: swf.App) -
 async def test_a_result_that_is_not_json_fails_the_run_after_one_execution(app: swf.App) -> None:
     executions: list[UUID] = []
 
-    @app.workflow("a.bad.v1", retry=swf.Retry(max_attempts=5, base=0))
+    @app.workflow("a.bad.v1", retry=swf.Retry(max_attempts=5, initial=0))
     async def bad(ctx: swf.Context) -> Any:
         executions.append(ctx.run_id)
         return {"rows": [1, object()]}
 
-    @app.workflow("a.nan.v1", retry=swf.Retry(max_attempts=5, base=0))
+    @app.workflow("a.nan.v1", retry=swf.Retry(max_attempts=5, initial=0))
     def nan(ctx: swf.SyncContext) -> float:
         executions.append(ctx.run_id)
         return float("nan")
@@ -333,7 +333,7 @@ async def test_a_result_that_is_not_json_fails_the_run_after_one_execution(app: 
 async def test_a_payload_that_does_not_fit_the_handler_fails_the_run_after_one_claim(app: swf.App, url: str) -> None:
     """As a bare INSERT, or a producer of an older version, may leave it."""
 
-    @app.workflow("a.typed.v1", retry=swf.Retry(max_attempts=5, base=0), on_misfit="fail")
+    @app.workflow("a.typed.v1", retry=swf.Retry(max_attempts=5, initial=0), on_misfit="fail")
     async def typed(ctx: swf.Context, order: Order) -> None:
         pytest.fail("never called")
 

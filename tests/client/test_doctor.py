@@ -391,7 +391,7 @@ def test_workers_that_prune_are_told_of_with_their_last_pass(
     limit(monkeypatch, finished_runs=5)
     finished(raw, 20)
     app.sync.trigger("test.last.v1")  # heard of last: on SQLite its number is needed
-    keeping = swf.App(well, keep=[swf.Keep("*", "30 days")])
+    keeping = swf.App(well, keep=[swf.Retention("*", "30 days")])
     with keeping.sync.worker():
         until(lambda: "removed 20 runs" in only(app, "size").seen, "the first pass is over")
     told = only(app, "size")

@@ -136,7 +136,7 @@ async def test_the_page_about_explanations_names_every_reason() -> None:
 
 
 async def test_a_step_that_will_be_tried_again_tells_its_error(app: swf.App) -> None:
-    @swf.step(retry=swf.Retry(max_attempts=5, base="1h", cap="1h"))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial="1h", max_delay="1h"))
     async def pay() -> None:
         raise OSError("the bank is closed")
 

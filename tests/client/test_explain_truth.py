@@ -98,7 +98,7 @@ async def test_a_caught_failure_of_a_sibling_leaves_no_wait_behind_in_the_senten
 
 
 async def test_a_run_that_backs_off_waits_for_nothing_but_its_time(app: swf.App, raw: Raw) -> None:
-    @app.workflow("t.backs_off.v1", retry=swf.Retry(max_attempts=5, base="1h", cap="1h"))
+    @app.workflow("t.backs_off.v1", retry=swf.Retry(max_attempts=5, initial="1h", max_delay="1h"))
     async def backs_off(ctx: swf.Context) -> None:
         try:
             async with asyncio.timeout(1.2):

@@ -23,7 +23,7 @@ ADDRESSED = [
 def with_approval(app: swf.App) -> swf.Workflow[str, str]:
     @app.workflow("orders.approve.v1")
     async def approve(ctx: swf.Context, order: str) -> str:
-        await ctx.publish("progress", order)
+        await ctx.set_value("progress", order)
         return await ctx.wait_for_signal("approved", str)
 
     return approve
@@ -43,8 +43,8 @@ async def test_every_call_that_takes_a_run_takes_its_key(app: swf.App) -> None:
     assert [line.idx for line in await app.handle(key=KEY).history()] == [
         line.idx for line in await app.handle(run.id).history()
     ]
-    assert await app.handle(key=KEY).read("progress", str) is None
-    assert await app.handle(key=KEY).read(name="progress", as_type=str) is None
+    assert await app.handle(key=KEY).get_value("progress", str) is None
+    assert await app.handle(key=KEY).get_value(name="progress", as_type=str) is None
     assert (
         await app.handle(key=KEY).steps()
         == await app.handle(key=KEY).children()
@@ -119,7 +119,7 @@ async def test_a_handle_made_by_key_stays_on_the_run_that_it_found_first(app: sw
 
 @pytest.mark.parametrize("name", ADDRESSED)
 async def test_every_call_of_a_handle_looks_its_key_up(app: swf.App, name: str) -> None:
-    given = {"read": ("x",), "signal": ("x",)}.get(name, ())
+    given = {"get_value": ("x",), "signal": ("x",)}.get(name, ())
     with pytest.raises(swf.RunNotFound, match="no run with the key 'order-2'"):
         await getattr(app.handle(key="order-2"), name)(*given)
 
@@ -149,13 +149,13 @@ async def test_the_result_of_a_run_is_awaited_by_its_key(app: swf.App) -> None:
         await app.signal("approved", "by ada", key=KEY)
         handle = app.handle(workflow=approve, key=KEY)
         assert await handle.result(timeout=20) == "by ada"
-        assert await app.handle(key=KEY).read("progress", str) == "book"
+        assert await app.handle(key=KEY).get_value("progress", str) == "book"
 
 
 async def test_a_workflow_that_addresses_a_run_by_key_means_the_same_run_on_every_replay(app: swf.App) -> None:
     """The key moves to another run between two executions; the signal still goes where it went."""
 
-    @app.workflow("orders.tell.v1", retry=swf.Retry(max_attempts=3, base=0.01))
+    @app.workflow("orders.tell.v1", retry=swf.Retry(max_attempts=3, initial=0.01))
     async def tell(ctx: swf.Context) -> str:
         other = app.handle(key=KEY)
         await other.signal("approved", "first")
@@ -174,14 +174,14 @@ async def test_a_workflow_that_addresses_a_run_by_key_means_the_same_run_on_ever
 
 
 async def test_a_replay_sends_a_signal_by_key_once(app: swf.App) -> None:
-    @app.workflow("orders.tell.v1", retry=swf.Retry(max_attempts=3, base=0.01))
+    @app.workflow("orders.tell.v1", retry=swf.Retry(max_attempts=3, initial=0.01))
     async def tell(ctx: swf.Context) -> None:
         await app.signal("approved", 1, key=KEY)
         await app.handle(key="order-4712").signal("approved", 2)
         if ctx.attempt == 1:
             raise ValueError("again")
 
-    @app.workflow("orders.plain.v1", retry=swf.Retry(max_attempts=3, base=0.01))
+    @app.workflow("orders.plain.v1", retry=swf.Retry(max_attempts=3, initial=0.01))
     def plain(ctx: swf.SyncContext) -> None:
         app.sync.signal("approved", 3, key=KEY)
         app.sync.handle(key="order-4712").signal("approved", 4)

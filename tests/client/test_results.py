@@ -31,7 +31,7 @@ def define(app: swf.App) -> dict[str, swf.Workflow[Any, Any]]:
     async def fail(ctx: swf.Context) -> None:
         raise KeyError("the shelf is empty")
 
-    @app.workflow("a.again.v1", retry=swf.Retry(max_attempts=9, base="1h", cap="1h"))
+    @app.workflow("a.again.v1", retry=swf.Retry(max_attempts=9, initial="1h", max_delay="1h"))
     async def again(ctx: swf.Context) -> None:
         raise OSError("come back later")
 

@@ -138,7 +138,7 @@ def test_a_mistake_inside_of_the_function_is_shown_as_it_is(idle: swf.App) -> No
 # Workflows that end others.
 
 
-async def test_on_cancel_and_dead_letter_take_a_workflow_or_its_name(app: swf.App) -> None:
+async def test_on_cancel_and_on_failure_take_a_workflow_or_its_name(app: swf.App) -> None:
     heard: list[tuple[str, Any]] = []
 
     @app.workflow("a.undo.v1")
@@ -149,7 +149,7 @@ async def test_on_cancel_and_dead_letter_take_a_workflow_or_its_name(app: swf.Ap
     async def bury(ctx: swf.Context, told: dict[str, Any]) -> None:
         heard.append(("bury", told["payload"]))
 
-    @app.workflow("a.work.v1", on_cancel=undo, dead_letter=bury)
+    @app.workflow("a.work.v1", on_cancel=undo, on_failure=bury)
     async def work(ctx: swf.Context, how: str) -> None:
         if how == "fail":
             raise swf.PermanentError("no")
@@ -165,7 +165,7 @@ async def test_on_cancel_and_dead_letter_take_a_workflow_or_its_name(app: swf.Ap
     assert sorted(heard) == [("bury", "fail"), ("undo", "wait")]
 
 
-@pytest.mark.parametrize("option", ["on_cancel", "dead_letter"])
+@pytest.mark.parametrize("option", ["on_cancel", "on_failure"])
 def test_another_thing_in_their_place_is_refused_with_a_sentence(idle: swf.App, option: str) -> None:
     async def undecorated(ctx: swf.Context, told: dict[str, Any]) -> None: ...
 
@@ -179,15 +179,15 @@ def test_another_thing_in_their_place_is_refused_with_a_sentence(idle: swf.App, 
         swf.App(":memory:").workflow("a.work.v1", **{option: decorated})(work)
 
 
-async def test_a_worker_warns_of_an_on_cancel_or_dead_letter_that_nobody_has_defined(
+async def test_a_worker_warns_of_an_on_cancel_or_on_failure_that_nobody_has_defined(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = swf.App(url)
 
-    @app.workflow("a.work.v1", on_cancel="nope.nope", dead_letter="a.served.v1")
+    @app.workflow("a.work.v1", on_cancel="nope.nope", on_failure="a.served.v1")
     async def work(ctx: swf.Context) -> None: ...
 
-    @app.workflow("a.served.v1", on_cancel="a.declared.v1", dead_letter="a.defined.v1")
+    @app.workflow("a.served.v1", on_cancel="a.declared.v1", on_failure="a.defined.v1")
     async def served(ctx: swf.Context, told: Any) -> None: ...
 
     app.declare("a.declared.v1")
@@ -224,7 +224,7 @@ async def test_a_call_that_came_too_late_says_what_the_run_failed_with(app: swf.
 
 
 async def test_a_run_that_succeeded_at_last_has_no_old_error_in_the_sentence(app: swf.App) -> None:
-    @app.workflow("a.flaky.v1", retry=swf.Retry(base=0))
+    @app.workflow("a.flaky.v1", retry=swf.Retry(initial=0))
     async def flaky(ctx: swf.Context) -> None:
         if ctx.attempt == 0:
             raise ValueError("once")

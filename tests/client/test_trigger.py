@@ -176,7 +176,7 @@ async def test_a_delayed_run_is_not_started_before_its_time(app: swf.App) -> Non
 async def test_max_attempts_of_the_run_wins_over_the_policy(app: swf.App) -> None:
     executions: list[UUID] = []
 
-    @app.workflow("a.fail.v1", retry=swf.Retry(max_attempts=5, base=0, cap=0))
+    @app.workflow("a.fail.v1", retry=swf.Retry(max_attempts=5, initial=0, max_delay=0))
     async def fail(ctx: swf.Context) -> None:
         executions.append(ctx.run_id)
         raise ValueError("no")

@@ -213,7 +213,7 @@ async def test_a_run_is_told_in_the_words_of_the_documents(store: Store) -> None
     async def fails(ctx: WorkflowContext) -> None:
         raise ValueError("no luck")
 
-    retry = swf.Retry(max_attempts=2, base="1h", cap="1h", jitter=0)
+    retry = swf.Retry(max_attempts=2, initial="1h", max_delay="1h", jitter=0)
     async with polling(await serve(store, "fails", fails, retry=retry)):
         between = await workflow("fails").trigger().execute(store)
         async with asyncio.timeout(20):

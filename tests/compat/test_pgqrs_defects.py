@@ -86,7 +86,7 @@ async def test_an_exception_in_a_handler_ends_neither_the_loop_nor_its_neighbour
             raise ValueError("bad")
         return what
 
-    async with polling(await serve(store, "work", handler, retry=swf.Retry(max_attempts=3, base=0.01))):
+    async with polling(await serve(store, "work", handler, retry=swf.Retry(max_attempts=3, initial=0.01))):
         with pytest.raises(swf.RunFailed, match="ValueError: bad"):
             await workflow("work").trigger("bad").wait().timeout(20).execute(store)
         assert await workflow("work").trigger("good").wait().timeout(20).execute(store) == "good"

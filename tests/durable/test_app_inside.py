@@ -238,7 +238,7 @@ async def test_inside_a_step_a_signal_is_an_ordinary_one(app: swf.App) -> None:
     async def target(ctx: swf.Context) -> None:
         await ctx.wait_for_signal("never")
 
-    @swf.step(retry=swf.Retry(max_attempts=2, base="10ms", jitter=0))
+    @swf.step(retry=swf.Retry(max_attempts=2, initial="10ms", jitter=0))
     async def tell(to: str) -> None:
         tried.append(1)
         await app.signal(to, "hello", len(tried))

@@ -42,7 +42,7 @@ async def test_a_bad_name_is_refused_by_every_call_that_takes_one(app: swf.App) 
         calls: list[tuple[str, Callable[[Any], Any]]] = [
             ("signal", ctx.wait_for_signal),
             ("event", ctx.emit),
-            ("published value", lambda name: ctx.publish(name, 1)),
+            ("published value", lambda name: ctx.set_value(name, 1)),
             ("step", lambda name: ctx.step(name, time.time)),
         ]
         for what, call in calls:
@@ -100,7 +100,7 @@ async def test_what_json_cannot_hold_is_refused_wherever_a_workflow_says_it(app:
     async def handler(ctx: swf.Context) -> str:
         calls: list[Callable[[Any], Any]] = [
             lambda value: ctx.emit("told", value),
-            lambda value: ctx.publish("told", value),
+            lambda value: ctx.set_value("told", value),
             lambda value: ctx.run("t.child.v1", value),
             lambda value: app.trigger("t.child.v1", value),
         ]
@@ -128,7 +128,7 @@ async def test_every_durable_call_inside_a_step_is_refused(app: swf.App) -> None
                 lambda: ctx.trigger("t.child.v1"),
                 lambda: ctx.race(),
                 lambda: ctx.emit("told"),
-                lambda: ctx.publish("told", 1),
+                lambda: ctx.set_value("told", 1),
                 ctx.now,
                 ctx.uuid,
                 ctx.random,
@@ -158,7 +158,7 @@ async def test_every_durable_call_of_a_run_that_has_ended_is_refused(app: swf.Ap
         lambda: ctx.sleep(0),
         lambda: ctx.wait_for_signal("go"),
         lambda: ctx.emit("told"),
-        lambda: ctx.publish("told", 1),
+        lambda: ctx.set_value("told", 1),
         lambda: ctx.race(),
         lambda: ctx.run("t.child.v1"),
         ctx.uuid,

@@ -11,7 +11,7 @@ import pytest
 
 import simpleworkflow as swf
 
-THRICE = swf.Retry(max_attempts=3, base="1ms", cap="1ms")
+THRICE = swf.Retry(max_attempts=3, initial="1ms", max_delay="1ms")
 ONCE = swf.Retry(max_attempts=1)
 
 ran: list[str] = []

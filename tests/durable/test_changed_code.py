@@ -77,7 +77,7 @@ async def as_a_key(ctx: swf.Context) -> dict[str, str]:
 
 
 async def as_a_value(ctx: swf.Context) -> None:
-    await ctx.publish("state", "charge")
+    await ctx.set_value("state", "charge")
     await ctx.step(charge_card, 1)
     await ctx.wait_for_signal(GO)
 

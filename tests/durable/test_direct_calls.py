@@ -23,7 +23,7 @@ async def charge(cents: int, *, currency: str = "EUR") -> str:
     return f"{cents} {currency}"
 
 
-@swf.step(retry=swf.Retry(max_attempts=2, base=0))
+@swf.step(retry=swf.Retry(max_attempts=2, initial=0))
 def weigh(parcel: str) -> int:
     calls.append(f"weigh {parcel}")
     if len(calls) == 1:

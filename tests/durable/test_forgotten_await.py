@@ -16,7 +16,7 @@ import pytest
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status
 
-ONCE = swf.Retry(max_attempts=5, base="1h", cap="1h")
+ONCE = swf.Retry(max_attempts=5, initial="1h", max_delay="1h")
 
 
 async def charge(cents: int = 1) -> str:
@@ -31,7 +31,7 @@ CALLS: dict[str, tuple[Callable[[swf.Context], Any], str]] = {
     "sleep": (lambda ctx: ctx.sleep("1h"), r"ctx\.sleep"),
     "signal": (lambda ctx: ctx.wait_for_signal("go"), r"ctx\.wait_for_signal\(go\)"),
     "emit": (lambda ctx: ctx.emit("paid", 1), r"ctx\.emit\(paid\)"),
-    "publish": (lambda ctx: ctx.publish("progress", 1), r"ctx\.publish\(progress\)"),
+    "set_value": (lambda ctx: ctx.set_value("progress", 1), r"ctx\.set_value\(progress\)"),
     "run": (lambda ctx: ctx.run("t.other.v1", 1), r"ctx\.run\(t\.other\.v1\)"),
     "trigger": (lambda ctx: ctx.trigger("t.other.v1", 1), r"ctx\.trigger\(t\.other\.v1\)"),
     "race": (lambda ctx: ctx.race(ctx.sleep(1), ctx.sleep(2)), r"ctx\.\w+"),
@@ -423,7 +423,7 @@ async def test_what_the_attempts_of_a_step_leave_is_no_fault_of_the_workflow(app
     )  # the test tool keeps tracebacks, and frames
     charged: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=5, base=0.01, cap=0.01))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial=0.01, max_delay=0.01))
     async def fetch_all() -> str:
         calls = [pay(None, cents) for cents in range(3)]
         charged.append(1)

@@ -17,7 +17,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status
 
-TWICE = swf.Retry(max_attempts=2, base="10ms", cap="10ms")
+TWICE = swf.Retry(max_attempts=2, initial="10ms", max_delay="10ms")
 
 
 async def until_held(handle: swf.RunHandle[Any]) -> swf.Run:

@@ -146,7 +146,7 @@ async def test_a_childs_end_comes_through_the_app_as_an_error_of_its_kind(app: s
     async def child(ctx: swf.Context) -> None:
         raise ValueError("broken")
 
-    @app.workflow("t.parent.v1", retry=swf.Retry(max_attempts=3, base="10ms", cap="10ms"))
+    @app.workflow("t.parent.v1", retry=swf.Retry(max_attempts=3, initial="10ms", max_delay="10ms"))
     async def parent(ctx: swf.Context) -> None:
         await app.run(child)
 

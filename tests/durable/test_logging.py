@@ -154,7 +154,7 @@ async def test_values_published_one_after_another_are_each_a_piece_of_the_record
     async def handler(ctx: swf.Context) -> None:
         for number in range(3):
             ctx.log.info("before %d", number)
-            await ctx.publish("progress", number)
+            await ctx.set_value("progress", number)
         began.append(1)
         while len(began) == 1:
             await asyncio.sleep(0.01)
@@ -206,7 +206,7 @@ async def test_a_step_body_is_always_heard_and_a_retried_run_says_only_what_is_n
 ) -> None:
     tried: list[int] = []
 
-    @app.workflow("t.log.v1", retry=swf.Retry(max_attempts=3, base="10ms", cap="10ms"))
+    @app.workflow("t.log.v1", retry=swf.Retry(max_attempts=3, initial="10ms", max_delay="10ms"))
     async def handler(ctx: swf.Context) -> None:
         async def body() -> None:
             ctx.log.info("in the step")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fractions import Fraction as Missing
 
 ONCE = swf.Retry(max_attempts=1)
-RETRIED = swf.Retry(max_attempts=5, base="1ms")
+RETRIED = swf.Retry(max_attempts=5, initial="1ms")
 
 
 class Order(pydantic.BaseModel):
@@ -186,7 +186,7 @@ async def test_a_stored_input_that_nobody_would_see_holds_the_run_before_its_cod
 async def test_the_end_of_another_run_may_start_a_workflow_that_takes_no_input(
     app: swf.App, takes_none: swf.Workflow[None, None], started: list[str]
 ) -> None:
-    @app.workflow("t.fails.v1", retry=ONCE, dead_letter="t.none.v1")
+    @app.workflow("t.fails.v1", retry=ONCE, on_failure="t.none.v1")
     async def fails(ctx: swf.Context, n: int) -> None:
         raise ValueError("no")
 

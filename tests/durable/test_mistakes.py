@@ -11,7 +11,7 @@ import pytest
 
 import simpleworkflow as swf
 
-MANY = swf.Retry(max_attempts=5, base="1h", cap="1h")
+MANY = swf.Retry(max_attempts=5, initial="1h", max_delay="1h")
 
 
 async def inside(ctx: swf.Context) -> None:
@@ -28,7 +28,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "a duration that is none": (lambda ctx: ctx.sleep("soon"), "soon"),
     "a naive instant": (lambda ctx: ctx.sleep_until("tomorrow"), "give a datetime with a time zone"),
     "a name that is none": (lambda ctx: ctx.wait_for_signal("a/b"), "cannot name a signal"),
-    "a value that is no JSON": (lambda ctx: ctx.publish("x", object()), "cannot be stored as JSON"),
+    "a value that is no JSON": (lambda ctx: ctx.set_value("x", object()), "cannot be stored as JSON"),
     "a durable call inside a step": (lambda ctx: ctx.step(nested, ctx), "a durable call inside a step"),
     "a step as a child": (
         lambda ctx: ctx.run(nested, 1),
@@ -147,7 +147,7 @@ async def test_a_type_error_that_comes_after_the_first_line_of_a_step_is_tried_a
 ) -> None:
     ran.clear()
 
-    @app.workflow("t.retried.v1", retry=swf.Retry(max_attempts=2, base="1ms", cap="1ms"))
+    @app.workflow("t.retried.v1", retry=swf.Retry(max_attempts=2, initial="1ms", max_delay="1ms"))
     async def retried(ctx: swf.Context) -> None:
         await ctx.step("tried", function, 1, 2)
 

@@ -29,7 +29,7 @@ from simpleworkflow.model.states import EventType, Status, StepStatus
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import writing
 
-SOON = swf.Retry(max_attempts=3, base="10ms", cap="10ms", jitter=0)
+SOON = swf.Retry(max_attempts=3, initial="10ms", max_delay="10ms", jitter=0)
 
 
 async def until(handle: swf.RunHandle[Any], holds: Callable[[swf.Run], bool]) -> swf.Run:
@@ -215,7 +215,7 @@ async def test_each_retry_delay_on_record_counts_from_its_own_failure(ledger: Le
 async def test_a_wake_within_a_retry_delay_does_not_shorten_it(app: swf.App) -> None:
     tried: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=5, base=0.02, factor=3000, cap=3600, jitter=0))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial=0.02, backoff=3000, max_delay=3600, jitter=0))
     def flaky() -> None:
         tried.append(1)
         raise ValueError("again")
@@ -249,7 +249,7 @@ async def test_gathered_steps_that_failed_in_one_execution_are_all_done_again(ap
             raise ValueError(f"first of {number}")
         return number
 
-    @app.workflow("t.gather.v1", retry=swf.Retry(max_attempts=2, base="10ms", jitter=0))
+    @app.workflow("t.gather.v1", retry=swf.Retry(max_attempts=2, initial="10ms", jitter=0))
     async def handler(ctx: swf.Context) -> list[int]:
         return list(await asyncio.gather(*(ctx.step("flaky", flaky, number) for number in range(4))))
 

@@ -171,7 +171,7 @@ async def test_a_beaten_step_that_waits_for_its_retry_is_not_tried_again(app: sw
     """Its delay ends while the decision is on its way to the database."""
     tried: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=5, base="100ms", factor=1, jitter=0))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial="100ms", backoff=1, jitter=0))
     async def flaky() -> None:
         tried.append(1)
         raise ValueError("again")

@@ -184,7 +184,7 @@ async def test_a_call_that_lost_before_it_began_leaves_no_warning_and_starts_not
             ctx.race(ctx.sleep("1h"), ctx.wait_for_signal("never")),
             ctx.trigger("t.nobody.v1"),
             ctx.run("t.nobody.v1"),
-            ctx.publish("nothing", 1),
+            ctx.set_value("nothing", 1),
         )
         await ctx.sleep(LONG)
         return first.index

@@ -154,7 +154,7 @@ async def test_races_nest_and_run_side_by_side(app: swf.App) -> None:
         async def duel(name: str) -> list[Any]:
             inner = ctx.race(ctx.wait_for_signal(name), ctx.wait_for_signal("other"))
             outer = await ctx.race(ctx.sleep("1h"), inner)
-            assert isinstance(outer.value, swf.Winner)
+            assert isinstance(outer.value, swf.RaceResult)
             return [outer.index, outer.value.index, outer.value.value]
 
         found = list(await asyncio.gather(duel("a"), duel("b"), duel("c")))

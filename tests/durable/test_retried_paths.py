@@ -12,7 +12,7 @@ from support.deploys import GO, Shop, begun, until_held, until_it_waits
 import simpleworkflow as swf
 
 PLAN = {"task": "book a seat", "undo": "cancel the seat", "next": "print the ticket"}
-AGAIN = swf.Retry(max_attempts=3, base="1ms")
+AGAIN = swf.Retry(max_attempts=3, initial="1ms")
 
 did: list[str] = []
 failures: list[int] = []

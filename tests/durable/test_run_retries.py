@@ -18,7 +18,7 @@ import pytest
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status
 
-SOON = swf.Retry(max_attempts=3, base="10ms", cap="10ms")
+SOON = swf.Retry(max_attempts=3, initial="10ms", max_delay="10ms")
 ONCE = swf.Retry(max_attempts=1)
 
 
@@ -202,7 +202,7 @@ async def test_a_wait_that_ran_out_ends_the_run_without_further_attempts(app: sw
 def family(app: swf.App, body: Flaky, depth: int) -> Any:
     """A workflow whose child's child (and so on) does a step that fails."""
 
-    @app.workflow("t.leaf.v1", retry=swf.Retry(max_attempts=2, base="10ms", cap="10ms"))
+    @app.workflow("t.leaf.v1", retry=swf.Retry(max_attempts=2, initial="10ms", max_delay="10ms"))
     async def leaf(ctx: swf.Context) -> str:
         await ctx.step("a", body, "a")
         return await ctx.step("b", body, "b")

@@ -27,7 +27,7 @@ class Declined(Refusal):
         return {"code": self.args[1]}
 
 
-@swf.step(retry=swf.Retry(max_attempts=2, base="1ms"))
+@swf.step(retry=swf.Retry(max_attempts=2, initial="1ms"))
 async def charge() -> None:
     raise Declined("card declined", 51)
 
@@ -186,7 +186,7 @@ async def test_a_run_that_failed_by_a_step_says_what_the_step_said_on_every_exec
 async def test_non_retryable_errors_of_a_step_are_still_known_by_their_class(app: swf.App) -> None:
     tries: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=5, base="1ms", non_retryable=(Refusal,)))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial="1ms", non_retryable=(Refusal,)))
     async def once() -> None:
         tries.append(1)
         raise Declined("no", 1)
@@ -242,7 +242,7 @@ async def pay(ctx: swf.Context) -> str:
         await ctx.step(charge)
     except swf.StepFailed as error:
         path = "declined" if error.is_a(Declined) else "unknown"
-        await ctx.publish("path", path)
+        await ctx.set_value("path", path)
         await ctx.wait_for_signal("go")
         return path
     return "paid"
@@ -277,5 +277,5 @@ async def test_a_class_of_a_program_is_the_one_that_a_worker_imports(
     await handle.signal("go", None)
     async with flows.app.worker():
         assert await handle.result("15s") == "declined"
-    assert await handle.read("path") == "declined"
+    assert await handle.get_value("path") == "declined"
     await flows.app.close()

@@ -16,7 +16,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.model.states import Status
 
-SOON = swf.Retry(max_attempts=3, base="10ms", cap="20ms")
+SOON = swf.Retry(max_attempts=3, initial="10ms", max_delay="20ms")
 
 
 @dataclass
@@ -172,7 +172,7 @@ async def test_a_long_delay_pauses_the_run_and_keeps_the_attempt(app: swf.App) -
 async def test_a_permanent_error_spends_all_attempts_at_once(app: swf.App, error: Exception) -> None:
     seen: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=5, base="10ms", non_retryable=(ValueError,)))
+    @swf.step(retry=swf.Retry(max_attempts=5, initial="10ms", non_retryable=(ValueError,)))
     async def closed() -> None:
         seen.append(1)
         raise error
@@ -190,7 +190,7 @@ async def test_a_permanent_error_spends_all_attempts_at_once(app: swf.App, error
 async def test_a_failure_is_remembered_so_that_a_handler_takes_the_same_path(app: swf.App) -> None:
     seen: list[str] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=2, base="10ms"))
+    @swf.step(retry=swf.Retry(max_attempts=2, initial="10ms"))
     def charge() -> None:
         seen.append("charge")
         raise OSError("no route")

@@ -330,7 +330,7 @@ async def test_a_blocking_handler_whose_own_thread_works_is_not_suspended(app: s
     did: list[str] = []
     finish = threading.Event()
 
-    @swf.step(key="k", retry=swf.Retry(max_attempts=3, base=30, jitter=0))
+    @swf.step(key="k", retry=swf.Retry(max_attempts=3, initial=30, jitter=0))
     def flaky() -> None:
         raise ValueError("not yet")
 

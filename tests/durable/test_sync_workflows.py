@@ -131,7 +131,7 @@ async def test_finished_steps_of_a_blocking_workflow_do_not_run_again_after_a_st
 async def test_a_blocking_step_fails_retries_and_refuses_nesting_as_an_async_one(app: swf.App) -> None:
     tries: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=3, base="10ms"))
+    @swf.step(retry=swf.Retry(max_attempts=3, initial="10ms"))
     def flaky() -> int:
         tries.append(swf.step_info().attempt)
         if len(tries) < 3:

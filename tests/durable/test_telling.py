@@ -110,7 +110,7 @@ async def test_a_blocking_workflow_emits_and_publishes_too(app: swf.App, box: Ra
     @app.workflow("t.emit.v1")
     def handler(ctx: swf.SyncContext) -> None:
         ctx.emit("one", 1)
-        ctx.publish("progress", 50)
+        ctx.set_value("progress", 50)
         ctx.sleep(LONG)
         ctx.emit("two", 2)
 
@@ -118,7 +118,7 @@ async def test_a_blocking_workflow_emits_and_publishes_too(app: swf.App, box: Ra
         handle = await app.trigger(handler)
         await handle.result("10s")
     assert outbox(box, handle.id) == [(1, "one", 1), (2, "two", 2)]
-    assert app.sync.handle(handle.id).read("progress") == 50
+    assert app.sync.handle(handle.id).get_value("progress") == 50
 
 
 async def test_a_run_cannot_tell_of_itself_what_only_the_ledger_may_tell(app: swf.App, box: Raw) -> None:
@@ -137,7 +137,7 @@ async def test_a_run_cannot_tell_of_itself_what_only_the_ledger_may_tell(app: sw
 async def test_an_attempt_that_failed_afterwards_does_not_emit_again(app: swf.App, box: Raw) -> None:
     tried: list[int] = []
 
-    @app.workflow("t.emit.v1", retry=swf.Retry(max_attempts=3, base="10ms", cap="10ms"))
+    @app.workflow("t.emit.v1", retry=swf.Retry(max_attempts=3, initial="10ms", max_delay="10ms"))
     async def handler(ctx: swf.Context) -> None:
         await ctx.emit("tried", 1)
         tried.append(1)
@@ -158,14 +158,14 @@ async def test_what_cannot_be_told_is_refused_in_the_handler(app: swf.App, box: 
         with pytest.raises(swf.PayloadError, match="event fine"):
             await ctx.emit("fine", {"n": float("nan")})
         with pytest.raises(swf.PayloadError, match="published fine"):
-            await ctx.publish("fine", object())
+            await ctx.set_value("fine", object())
         return "refused"
 
     async with app.worker():
         handle = await app.trigger(handler)
         assert await handle.result("10s") == "refused"
     assert outbox(box, handle.id) == []
-    assert await handle.read("fine") is None
+    assert await handle.get_value("fine") is None
 
 
 def emitting(lease: Any, number: int) -> Any:
@@ -210,40 +210,40 @@ async def test_an_execution_that_has_lost_its_run_emits_nothing(ledger: Ledger, 
 async def test_the_newest_value_of_each_name_can_be_read_in_its_type(app: swf.App) -> None:
     @app.workflow("t.read.v1")
     async def handler(ctx: swf.Context) -> None:
-        await ctx.publish("progress", Progress(1))
-        await ctx.publish("note", "begun")
-        await ctx.publish("odd @publish progress", "another name")
+        await ctx.set_value("progress", Progress(1))
+        await ctx.set_value("note", "begun")
+        await ctx.set_value("odd @publish progress", "another name")
         await ctx.wait_for_signal("go")
         for number in range(2, 6):
-            await ctx.publish("progress", Progress(number))
+            await ctx.set_value("progress", Progress(number))
 
     handle = await app.trigger(handler)
-    assert await handle.read("progress") is None
+    assert await handle.get_value("progress") is None
     async with app.worker():
         while (await handle.get()).status is not Status.PAUSED:
             await asyncio.sleep(0.01)
-        assert await handle.read("progress", Progress) == Progress(1)
-        assert await handle.read("note") == "begun"
-        assert await asyncio.to_thread(app.sync.handle(str(handle.id)).read, "note") == "begun"
-        assert await handle.read("nothing") is None
+        assert await handle.get_value("progress", Progress) == Progress(1)
+        assert await handle.get_value("note") == "begun"
+        assert await asyncio.to_thread(app.sync.handle(str(handle.id)).get_value, "note") == "begun"
+        assert await handle.get_value("nothing") is None
         with pytest.raises(swf.InvalidInput, match="published note"):
-            await handle.read("note", Progress)
+            await handle.get_value("note", Progress)
         await handle.signal("go")
         await handle.result("10s")
-    assert await handle.read("progress") == {"done": 5}
+    assert await handle.get_value("progress") == {"done": 5}
 
 
 async def test_reading_from_an_unknown_run_says_so(app: swf.App) -> None:
     with pytest.raises(swf.RunNotFound):
-        await app.handle(uuid4()).read("progress")
+        await app.handle(uuid4()).get_value("progress")
     with pytest.raises(swf.RunNotFound, match="not a run id"):
-        await app.handle("seven").read("progress")
+        await app.handle("seven").get_value("progress")
 
 
 async def test_reading_leaves_no_trace_on_the_run(app: swf.App, box: Raw) -> None:
     @app.workflow("t.read.v1")
     async def handler(ctx: swf.Context) -> None:
-        await ctx.publish("progress", 1)
+        await ctx.set_value("progress", 1)
         await ctx.wait_for_signal("go")
 
     async with app.worker():
@@ -252,7 +252,7 @@ async def test_reading_leaves_no_trace_on_the_run(app: swf.App, box: Raw) -> Non
             await asyncio.sleep(0.01)
     before = box.everything()
     for name in ("progress", "nothing"):
-        await handle.read(name)
+        await handle.get_value(name)
     assert box.everything() == before
     check_path(box.events(handle.id))
     assert box.events(handle.id) == ["created", "leased", "started", "paused"]
@@ -266,21 +266,21 @@ async def test_a_value_never_steps_back_while_the_code_is_replayed(app: swf.App)
     async def handler(ctx: swf.Context) -> None:
         async def branch() -> None:
             for number in range(100, 110):
-                await ctx.publish("progress", number)
+                await ctx.set_value("progress", number)
                 await ctx.step("pause", lambda: asyncio.sleep(0.002))
 
         for number in range(10):
-            await ctx.publish("progress", number)
+            await ctx.set_value("progress", number)
             await ctx.step("pause", lambda: asyncio.sleep(0.002))
         await ctx.sleep(LONG)
         await asyncio.gather(branch())
         await ctx.sleep(LONG)
-        await ctx.publish("progress", 1000)
+        await ctx.set_value("progress", 1000)
 
     async def poll(handle: swf.RunHandle[Any]) -> list[int]:
         seen: list[int] = []
         while not stop.is_set():
-            value = await handle.read("progress")
+            value = await handle.get_value("progress")
             if value is not None and value not in seen[-1:]:
                 seen.append(value)
             await asyncio.sleep(0.005)
@@ -293,26 +293,26 @@ async def test_a_value_never_steps_back_while_the_code_is_replayed(app: swf.App)
         stop.set()
         seen = await polling
     assert seen == sorted(seen)
-    assert await handle.read("progress") == 1000
+    assert await handle.get_value("progress") == 1000
 
 
 async def test_a_retried_run_shows_its_newest_value_and_goes_on_from_there(app: swf.App) -> None:
     at_the_top: list[Any] = []
     tried: list[int] = []
 
-    @app.workflow("t.read.v1", retry=swf.Retry(max_attempts=2, base="10ms", cap="10ms"))
+    @app.workflow("t.read.v1", retry=swf.Retry(max_attempts=2, initial="10ms", max_delay="10ms"))
     async def handler(ctx: swf.Context) -> None:
         for number in range(3):
-            await ctx.publish("progress", number)
+            await ctx.set_value("progress", number)
             look = f"look {len(tried)} {number}"
-            at_the_top.append(await ctx.step(look, app.sync.handle(ctx.run_id).read, "progress"))
+            at_the_top.append(await ctx.step(look, app.sync.handle(ctx.run_id).get_value, "progress"))
         tried.append(1)
         if len(tried) == 1:
             raise RuntimeError("again")
-        await ctx.publish("progress", 3)
+        await ctx.set_value("progress", 3)
 
     async with app.worker():
         handle = await app.trigger(handler)
         await handle.result("10s")
     assert at_the_top == [0, 1, 2, 2, 2, 2]
-    assert await handle.read("progress") == 3
+    assert await handle.get_value("progress") == 3

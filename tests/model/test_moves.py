@@ -54,7 +54,7 @@ def test_every_open_state_can_end_without_a_worker() -> None:
 def test_a_move_is_named_by_its_key_and_leads_somewhere(move: moves.Move) -> None:
     assert MOVES[move.name] is move
     assert move.targets
-    assert move.performer
+    assert move.performers
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=lambda move: move.name)

@@ -17,7 +17,14 @@ from simpleworkflow.model.retry import DEFAULT_RETRY, Retry
 
 def test_the_default_policy_is_three_attempts_from_one_second_to_five_minutes() -> None:
     assert Retry() == DEFAULT_RETRY
-    expected = {"max_attempts": 3, "base": 1.0, "factor": 2.0, "cap": 300.0, "jitter": 0.5, "non_retryable": ()}
+    expected = {
+        "max_attempts": 3,
+        "initial": 1.0,
+        "backoff": 2.0,
+        "max_delay": 300.0,
+        "jitter": 0.5,
+        "non_retryable": (),
+    }
     assert dataclasses.asdict(DEFAULT_RETRY) == expected
 
 
@@ -28,17 +35,17 @@ def test_a_policy_cannot_be_changed() -> None:
 
 def test_the_same_policy_written_differently_is_equal_and_hashes_equal() -> None:
     policies = {
-        Retry(base="1m", cap=timedelta(hours=1)),
-        Retry(base=60, cap="60 minutes"),
-        Retry(base=60.0, factor=2, cap=3600),
+        Retry(initial="1m", max_delay=timedelta(hours=1)),
+        Retry(initial=60, max_delay="60 minutes"),
+        Retry(initial=60.0, backoff=2, max_delay=3600),
     }
     assert len(policies) == 1
 
 
 def test_replacing_a_field_checks_the_policy_again() -> None:
-    assert dataclasses.replace(DEFAULT_RETRY, base="2s").base == 2.0
-    with pytest.raises(InvalidPolicy, match=r"Retry\.cap"):
-        dataclasses.replace(DEFAULT_RETRY, base="10m")
+    assert dataclasses.replace(DEFAULT_RETRY, initial="2s").initial == 2.0
+    with pytest.raises(InvalidPolicy, match=r"Retry\.max_delay"):
+        dataclasses.replace(DEFAULT_RETRY, initial="10m")
 
 
 @pytest.mark.parametrize(
@@ -46,11 +53,11 @@ def test_replacing_a_field_checks_the_policy_again() -> None:
     [
         {"max_attempts": 1},
         {"max_attempts": 1000},
-        {"base": 0},
-        {"base": 0, "cap": 0},
-        {"base": "5m", "cap": "5m"},
-        {"factor": 1},
-        {"factor": 1e300},
+        {"initial": 0},
+        {"initial": 0, "max_delay": 0},
+        {"initial": "5m", "max_delay": "5m"},
+        {"backoff": 1},
+        {"backoff": 1e300},
         {"jitter": 0},
         {"jitter": 1},
         {"non_retryable": (ValueError, KeyboardInterrupt)},
@@ -72,17 +79,17 @@ def test_the_edges_of_every_field_are_allowed(options: dict[str, Any]) -> None:
         ("max_attempts", True),
         ("max_attempts", "3"),
         ("max_attempts", None),
-        ("factor", 0.99),
-        ("factor", 0),
-        ("factor", -2),
-        ("factor", math.nan),
-        ("factor", math.inf),
-        ("factor", "2"),
-        ("factor", True),
-        ("factor", None),
-        ("factor", 10**400),
-        ("cap", "999ms"),
-        ("cap", 0),
+        ("backoff", 0.99),
+        ("backoff", 0),
+        ("backoff", -2),
+        ("backoff", math.nan),
+        ("backoff", math.inf),
+        ("backoff", "2"),
+        ("backoff", True),
+        ("backoff", None),
+        ("backoff", 10**400),
+        ("max_delay", "999ms"),
+        ("max_delay", 0),
         ("jitter", -0.01),
         ("jitter", 1.01),
         ("jitter", math.nan),
@@ -101,7 +108,7 @@ def test_a_contradiction_is_refused_and_names_the_field(field: str, value: Any) 
         Retry(**{field: value})
 
 
-@pytest.mark.parametrize("field", ["base", "cap"])
+@pytest.mark.parametrize("field", ["initial", "max_delay"])
 @pytest.mark.parametrize("value", ["10", "soon", "", -1, math.nan, math.inf, True, None, "101 years", timedelta(-1)])
 def test_a_bad_duration_is_refused_and_names_the_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidDuration, match=rf"^Retry\.{field}: "):
@@ -109,8 +116,8 @@ def test_a_bad_duration_is_refused_and_names_the_field(field: str, value: Any) -
 
 
 def test_the_message_of_a_low_cap_shows_both_durations() -> None:
-    with pytest.raises(InvalidPolicy, match=r"cap \(1m\) is shorter than Retry\.base \(1h 30m\)"):
-        Retry(base="1h30m", cap="1m")
+    with pytest.raises(InvalidPolicy, match=r"max_delay \(1m\) is shorter than Retry\.initial \(1h 30m\)"):
+        Retry(initial="1h30m", max_delay="1m")
 
 
 @pytest.mark.parametrize("given_as", [(KeyError, ValueError), [KeyError, ValueError]])
@@ -140,11 +147,11 @@ def test_jitter_adds_its_share_of_the_wait() -> None:
 
 
 def test_factor_one_waits_the_same_time_always() -> None:
-    assert {Retry(base="10s", factor=1, jitter=0).delay(n, 0.5) for n in (1, 2, 50, 10**30)} == {10.0}
+    assert {Retry(initial="10s", backoff=1, jitter=0).delay(n, 0.5) for n in (1, 2, 50, 10**30)} == {10.0}
 
 
 def test_base_zero_never_waits() -> None:
-    assert {Retry(base=0).delay(n, 0.9) for n in (1, 2, 50, 5000, 10**30)} == {0.0}
+    assert {Retry(initial=0).delay(n, 0.9) for n in (1, 2, 50, 5000, 10**30)} == {0.0}
 
 
 @pytest.mark.parametrize("failures", [0, -1])
@@ -160,7 +167,7 @@ def test_a_chance_outside_of_zero_to_one_is_refused(chance: float) -> None:
 
 
 POLICIES = st.builds(
-    lambda base, more, factor, jitter: Retry(base=base, cap=base + more, factor=factor, jitter=jitter),
+    lambda base, more, factor, jitter: Retry(initial=base, max_delay=base + more, backoff=factor, jitter=jitter),
     st.floats(0, 1e6),
     st.floats(0, 1e9),
     st.floats(1, 1e300),
@@ -174,7 +181,7 @@ def test_every_delay_is_finite_and_between_base_and_the_cap_with_jitter(
     policy: Retry, failures: int, chance: float
 ) -> None:
     delay = policy.delay(failures, chance)
-    assert float(policy.base) <= delay <= float(policy.cap) * (1 + policy.jitter)  # type: ignore[arg-type]
+    assert float(policy.initial) <= delay <= float(policy.max_delay) * (1 + policy.jitter)  # type: ignore[arg-type]
 
 
 @given(POLICIES, st.integers(1, 3000), CHANCES)

@@ -50,7 +50,7 @@ def leave() -> str:
     return token
 
 
-@swf.step(retry=swf.Retry(max_attempts=3, base="10ms"))
+@swf.step(retry=swf.Retry(max_attempts=3, initial="10ms"))
 async def charge() -> str:
     """Fails the first time that anybody tries it; what was tried is read from the log, not from memory."""
     run_id = str(swf.step_info().run_id)

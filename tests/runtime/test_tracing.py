@@ -208,7 +208,7 @@ async def test_code_in_handlers_and_steps_sees_its_span_in_threads_too(app: swf.
 async def test_a_failed_execution_tells_its_error_and_the_next_one_joins(app: swf.App, spans: Spans) -> None:
     tried: list[int] = []
 
-    @app.workflow("t.flaky.v1", retry=swf.Retry(max_attempts=2, base="1ms"))
+    @app.workflow("t.flaky.v1", retry=swf.Retry(max_attempts=2, initial="1ms"))
     async def flaky(ctx: swf.Context, card: str) -> str:
         async def charge() -> str:
             tried.append(1)
@@ -401,7 +401,7 @@ async def test_a_worker_that_does_not_trace_hands_the_trace_on_to_children(app: 
 
 
 async def test_what_follows_from_an_end_joins_the_same_trace(app: swf.App, spans: Spans) -> None:
-    @app.workflow("t.doomed.v1", retry=ONCE, dead_letter="t.letter.v1", on_cancel="t.undo.v1")
+    @app.workflow("t.doomed.v1", retry=ONCE, on_failure="t.letter.v1", on_cancel="t.undo.v1")
     async def doomed(ctx: swf.Context) -> None:
         await ctx.wait_for_signal("fail")
         raise ValueError("no")

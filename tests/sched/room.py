@@ -16,7 +16,7 @@ from typing import Any
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow.model.records import Happening
+from simpleworkflow.model.records import HistoryEvent
 from simpleworkflow.model.states import Status
 
 QUICK = swf.Settings(lease=2.0, sweep_every=0.2, poll_every=0.1, local_check_every=0.1, drain=0.0)
@@ -26,11 +26,11 @@ SUBJECTS = "workflow_name", "activity_name", "timer_id", "signal_name"
 Line = tuple[int, str, Any, str | None]
 
 
-def types(history: Sequence[Happening]) -> list[str]:
+def types(history: Sequence[HistoryEvent]) -> list[str]:
     return [line.type for line in history]
 
 
-def told(history: Sequence[Happening]) -> list[str]:
+def told(history: Sequence[HistoryEvent]) -> list[str]:
     """`ActivityScheduled(charge)`; the bare type where a line is about the run itself."""
     lines = []
     for line in history:
@@ -40,11 +40,11 @@ def told(history: Sequence[Happening]) -> list[str]:
     return lines
 
 
-def of_type(history: Sequence[Happening], type: str) -> list[Happening]:
+def of_type(history: Sequence[HistoryEvent], type: str) -> list[HistoryEvent]:
     return [line for line in history if line.type == type]
 
 
-def details(history: Sequence[Happening], type: str, *keys: str) -> list[tuple[Any, ...]]:
+def details(history: Sequence[HistoryEvent], type: str, *keys: str) -> list[tuple[Any, ...]]:
     """These details of every line of that type."""
     return [tuple(line.details[key] for key in keys) for line in of_type(history, type)]
 
@@ -63,12 +63,12 @@ async def until_status(handle: swf.RunHandle[Any], status: Status, seconds: floa
     return run
 
 
-async def until_told(handle: swf.RunHandle[Any], line: str) -> list[Happening]:
-    async def seen() -> list[Happening] | None:
+async def until_told(handle: swf.RunHandle[Any], line: str) -> list[HistoryEvent]:
+    async def seen() -> list[HistoryEvent] | None:
         history = await handle.history()
         return history if line in told(history) else None
 
-    history: list[Happening] = await eventually(seen, f"the history tells of {line}")
+    history: list[HistoryEvent] = await eventually(seen, f"the history tells of {line}")
     return history
 
 
@@ -100,7 +100,7 @@ class Witness:
         self.lines: list[Line] = []
         self.looks = 0
 
-    async def look(self) -> list[Happening]:
+    async def look(self) -> list[HistoryEvent]:
         history = await self._handle.history()
         lines = [(line.idx, line.type, line.at, line.details_json) for line in history]
         assert [line[0] for line in lines] == list(range(1, len(lines) + 1)), f"numbered otherwise: {lines}"

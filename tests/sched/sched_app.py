@@ -28,7 +28,7 @@ async def gate() -> None:
         await asyncio.sleep(0.01)
 
 
-@swf.step(retry=swf.Retry(max_attempts=3, base="20ms", jitter=0.0))
+@swf.step(retry=swf.Retry(max_attempts=3, initial="20ms", jitter=0.0))
 async def ship(order: dict[str, Any]) -> list[Any]:
     """Fails once, then is interrupted: input, attempt and policy must outlive the worker."""
     attempt = swf.step_info().attempt
@@ -47,7 +47,7 @@ async def activity(ctx: swf.Context, order: dict[str, Any]) -> list[Any]:
     return await ctx.step(ship, order)
 
 
-@swf.step(retry=swf.Retry(max_attempts=2, base="3s", jitter=0.0))
+@swf.step(retry=swf.Retry(max_attempts=2, initial="3s", jitter=0.0))
 async def charge() -> str:
     attempt = swf.step_info().attempt
     leave(f"charge {attempt}")

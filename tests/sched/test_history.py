@@ -153,7 +153,7 @@ async def test_a_failing_activity_tells_its_retries_and_fails_once(app: swf.App)
 async def test_an_activity_that_recovers_is_completed_and_never_failed(app: swf.App) -> None:
     tries: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=3, base=0, jitter=0.0))
+    @swf.step(retry=swf.Retry(max_attempts=3, initial=0, jitter=0.0))
     async def charge() -> int:
         tries.append(1)
         if len(tries) < 3:

@@ -133,7 +133,7 @@ def test_a_worker_that_was_frozen_past_its_lease_changes_no_history(site: Site) 
 
 
 async def test_long_timers_fire_at_their_instant_and_not_before(still: swf.App) -> None:
-    @swf.step(retry=swf.Retry(max_attempts=3, base="1h", cap="1 day", jitter=0.0))
+    @swf.step(retry=swf.Retry(max_attempts=3, initial="1h", max_delay="1 day", jitter=0.0))
     async def charge() -> str:
         if swf.step_info().attempt < 2:
             raise ConnectionError("no line")

@@ -118,7 +118,7 @@ async def test_a_retry_of_the_run_leaves_the_failed_lines_as_they_were(app: swf.
             raise ConnectionError("no line")
         return "paid"
 
-    @app.workflow("sched.pay.v1", retry=swf.Retry(max_attempts=3, base="300ms", jitter=0.0))
+    @app.workflow("sched.pay.v1", retry=swf.Retry(max_attempts=3, initial="300ms", jitter=0.0))
     async def handler(ctx: swf.Context) -> str:
         await ctx.step("reserve", lambda: "seat")
         return await ctx.step(charge, 100)

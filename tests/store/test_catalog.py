@@ -6,6 +6,7 @@ breaks the notation of sql/README.md is refused when it is read, not when it is 
 
 from __future__ import annotations
 
+import ast
 import re
 import sqlite3
 from pathlib import Path
@@ -60,6 +61,15 @@ def test_no_statement_exists_on_one_database_alone_but_hints_and_the_fence_that_
 def test_every_statement_is_used(name: str) -> None:
     code = "\n".join(path.read_text() for path in ROOT.rglob("*.py"))
     assert f'"{name}"' in code, f"nothing asks for {name}"
+
+
+def test_every_statement_that_an_operation_asks_for_exists() -> None:
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "query" and node.args:
+                asked = {one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)}
+                missing = {name for name in asked if isinstance(name, str)} - PORTABLE.keys() - OVERRIDES.keys()
+                assert not missing, f"{path.name} asks for {missing}: no `-- name:` in store/sql/queries says it"
 
 
 def test_sql_stands_nowhere_else() -> None:

@@ -1,18 +1,21 @@
 """Every state, every move, every kind of lease, on every database: the law of model/moves.py, walked exhaustively.
 
 A move that the law allows lands in one of its targets and writes its event. One that it refuses leaves the row as it
-was, to the last column, and the audit trail silent. There is no third outcome. The states are reached by lawful moves;
-what a move needs besides the state (a deadline that passed, a lease that ran out, a hold to lift) is prepared, so that
-a refusal can have one reason only. The cases share one PostgreSQL database, each with a type of its own.
+was, to the last column, and the audit trail silent. There is no third outcome. So it is with plain SQL, which makes the
+moves that name it as a performer. The states are reached by lawful moves; what a move needs besides the state (a
+deadline that passed, a lease that ran out, a hold to lift) is prepared, so that a refusal can have one reason only. The
+cases share one PostgreSQL database, each with a type of its own.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import product
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from support.ledger import (
     Raw,
@@ -37,7 +40,7 @@ from support.ledger import (
 from support.postgres import Server
 
 from simpleworkflow.clock import new_id
-from simpleworkflow.model.moves import MOVES, Needs, Outcome
+from simpleworkflow.model.moves import MOVES, PLAIN_SQL, PLAIN_SQL_ON_POSTGRES, Needs, Outcome
 from simpleworkflow.model.records import Definition
 from simpleworkflow.model.states import OPEN, Status
 from simpleworkflow.store import Ledger
@@ -163,13 +166,62 @@ async def test_a_move_lands_exactly_when_the_law_allows_it(
         return
     law = MOVES[move]
     woken = ["woken"] if (state, move) == (Status.PAUSED, "claim") else []
-    held = ["held"] if move in {"exhaust", "set_aside", "hold_spent"} else []
+    held = ["held"] if law.holds and move != "hold" else []
     assert [event for event in told if event != "started"] == [*woken, law.event, *held]
-    assert (after["held_at"] is not None) == (move == "hold" or bool(held))
+    assert (after["held_at"] is not None) == law.holds
     assert after["status"] == (state if law.targets == OPEN else next(iter(law.targets)))
     assert after["lease_epoch"] == before["lease_epoch"] + (1 if move == "claim" else 0)
     assert after["version"] > before["version"]
 
 
+PAIRS = [pytest.param(*pair, id="-".join(pair)) for pair in product(Status, Status) if pair[0] is not pair[1]]
+LEASE = "leased_by = 'another program', lease_until = "
+
+
+def write_by_sql(raw: Raw, run_id: UUID, target: Status) -> bool:
+    """Set the state as another program does, and its own lease with it; was it taken?"""
+    lease = f", {LEASE}{raw.now} {raw.back(-30)}" if target is Status.LEASED else ""
+    try:
+        raw.sql(f"UPDATE workflow.workflow_run SET status = '{target}'{lease} WHERE id = ?", run_id)
+    except (sqlite3.IntegrityError, psycopg.errors.CheckViolation):
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("state", "target"), PAIRS)
+async def test_plain_sql_makes_the_moves_that_the_table_says_and_no_other(
+    ledger: Ledger, raw: Raw, backend: str, state: Status, target: Status
+) -> None:
+    performers = {PLAIN_SQL} if backend == "sqlite" else {PLAIN_SQL, PLAIN_SQL_ON_POSTGRES}
+    by_sql = [move for move in MOVES.values() if performers & set(move.performers)]
+    lawful = [move for move in by_sql if state in move.sources and target in move.targets]
+    run_id = await build(ledger, raw, state)
+    before, story = raw.row(run_id), raw.events(run_id)
+
+    assert write_by_sql(raw, run_id, target) is bool(lawful)
+
+    after, told = raw.row(run_id), raw.events(run_id)[len(story) :]
+    check_invariants(after)
+    if lawful:
+        assert after["status"] == target
+        assert {event for event in told if event != "woken"} == {move.event for move in lawful}
+    else:
+        assert (after, told) == (before, [])
+
+
+async def test_plain_sql_takes_a_lease_that_ended_where_the_table_says_so(
+    ledger: Ledger, raw: Raw, backend: str
+) -> None:
+    """Two moves in one statement: the lease is taken back, and taken."""
+    run_id = await build(ledger, raw, Status.LEASED)
+    raw.put(run_id, max_attempts=9)
+    raw.age(run_id, 60, "lease_until")
+    story = raw.events(run_id)
+    both = all(PLAIN_SQL_ON_POSTGRES in MOVES[name].performers for name in ("crash", "claim"))
+    assert write_by_sql(raw, run_id, Status.LEASED) is (both and backend == "postgres")
+    assert raw.events(run_id)[len(story) :] == (["retried", "leased"] if backend == "postgres" else [])
+
+
 def test_the_matrix_knows_every_move_of_the_law() -> None:
-    assert set(PERFORMED) == set(BY_JOURNAL) | set(BY_CONTROL) | {"claim", "crash", "give_up", "hold_spent", "expire"}
+    known = {*BY_JOURNAL, *BY_CONTROL, "claim", "crash", "give_up", "hold_spent", "expire"}
+    assert set(PERFORMED) == known, "a new move needs a line in BY_JOURNAL or BY_CONTROL, or one in perform()"

@@ -258,11 +258,11 @@ async def test_old_rows_go_but_a_number_is_never_given_twice(ledger: Ledger, raw
     start = (EPOCH, 0)
     assert (await ledger.run(outbox.prune(start, age=WEEK, limit=10))).deleted == 0
     raw.sql(f"UPDATE workflow.outbox_event SET published_at = published_at {raw.back(WEEK + 60)}")
-    assert await ledger.run(outbox.prune(start, age=WEEK, limit=10)) == outbox.Pruned(2 + 1, None)
+    assert await ledger.run(outbox.prune(start, age=WEEK, limit=10)) == outbox.PruneResult(2 + 1, None)
     assert told(raw, lease.id) == [(2, "told")], "it holds the number that the next one counts from"
     await flush(ledger, emitting(lease, 2))
     assert told(raw, lease.id) == [(2, "told"), (3, "told")]
-    assert await ledger.run(outbox.prune(start, age=WEEK, limit=10)) == outbox.Pruned(1, None)
+    assert await ledger.run(outbox.prune(start, age=WEEK, limit=10)) == outbox.PruneResult(1, None)
     assert told(raw, lease.id) == [(3, "told")]
 
 
@@ -288,7 +288,7 @@ async def test_unpublished_and_stuck_rows_are_never_pruned(ledger: Ledger, raw: 
     mine = await take(ledger, ME)
     await kill_event(ledger, mine, run_id)
     raw.sql(f"UPDATE workflow.outbox_event SET created_at = created_at {raw.back(10 * WEEK)}")
-    assert await ledger.run(outbox.prune((EPOCH, 0), age=0, limit=10)) == outbox.Pruned(0, None)
+    assert await ledger.run(outbox.prune((EPOCH, 0), age=0, limit=10)) == outbox.PruneResult(0, None)
     await ledger.run(outbox.skip(run_id, 1, by="ada", reason=None))
     assert (await ledger.run(outbox.prune((EPOCH, 0), age=0, limit=10))).deleted == 1
 

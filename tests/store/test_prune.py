@@ -20,14 +20,14 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import ManualClock
-from simpleworkflow.model.keeping import FIRST_ID, LAST_ID, Keep, Kept, rules_of
+from simpleworkflow.model.retention import FIRST_ID, LAST_ID, Kept, Retention, rules_of
 from simpleworkflow.model.states import Status
 from simpleworkflow.runtime import pruning
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.operations import prune as operations
 from simpleworkflow.store.operations import runs
 
-MONTH = Keep("*", "30 days")
+MONTH = Retention("*", "30 days")
 
 
 def bystander(raw: Raw) -> UUID:
@@ -55,9 +55,9 @@ async def test_the_age_is_exact_to_the_microsecond(tmp_path: Any) -> None:
     raw.put(run_id, finished_at=clock.wall() - 60_000_000)
     bystander(raw)
     clock.advance(-0.000001)
-    assert (await prune(ledger, Keep("*", "60s"))).total == 0
+    assert (await prune(ledger, Retention("*", "60s"))).total == 0
     clock.advance(0.000001)
-    assert (await prune(ledger, Keep("*", "60s"))).total == 1
+    assert (await prune(ledger, Retention("*", "60s"))).total == 1
     raw.close()
     await ledger.close()
 
@@ -66,7 +66,7 @@ async def test_the_age_is_exact_to_the_microsecond(tmp_path: Any) -> None:
 async def test_each_end_has_its_own_age(ledger: Ledger, raw: Raw, status: str) -> None:
     others = {one: ended(raw, 5 * DAY, status=one) for one in ("succeeded", "failed", "cancelled", "timed_out")}
     last = bystander(raw)
-    await prune(ledger, Keep("*", "30 days", **{status: "1 day"}))
+    await prune(ledger, Retention("*", "30 days", **{status: "1 day"}))
     assert left(raw) == set(others.values()) - {others[status]} | {last}
 
 
@@ -74,7 +74,7 @@ async def test_the_most_specific_prefix_decides(ledger: Ledger, raw: Raw) -> Non
     types = ["billing.pay.v1", "billing.audit.v1", "billing", "billings.v1", "media.cut.v1"]
     made = {type: ended(raw, 5 * DAY, type=type) for type in types}
     last = bystander(raw)
-    await prune(ledger, Keep("billing.*", "1 day"), Keep("billing.audit.*"), Keep("*", "30 days"))
+    await prune(ledger, Retention("billing.*", "1 day"), Retention("billing.audit.*"), Retention("*", "30 days"))
     assert left(raw) == set(made.values()) - {made["billing.pay.v1"]} | {last}
 
 
@@ -87,7 +87,7 @@ async def test_open_runs_never_go_however_old(ledger: Ledger, raw: Raw) -> None:
     )
     raw.sql("UPDATE workflow.workflow_run SET status = 'paused', version = version + 1 WHERE id = ?", made[1])
     raw.sql(f"UPDATE workflow.workflow_run SET held_at = {raw.now} WHERE id = ?", made[2])
-    done = await prune(ledger, Keep("*", "0s", deleted="0s"))
+    done = await prune(ledger, Retention("*", "0s", deleted="0s"))
     assert done.examined == 4
     assert left(raw) == set(made)
 
@@ -178,9 +178,9 @@ async def test_deleted_runs_have_an_age_of_their_own(ledger: Ledger, raw: Raw) -
     fresh, old = ended(raw, 20 * DAY, deleted=1 * DAY), ended(raw, 20 * DAY, deleted=8 * DAY)
     plain, lately = ended(raw, 20 * DAY), ended(raw, 60 * DAY, deleted=1 * DAY)
     last = bystander(raw)
-    await prune(ledger, Keep("*", "30 days", deleted="7 days"))
+    await prune(ledger, Retention("*", "30 days", deleted="7 days"))
     assert left(raw) == {fresh, plain, lately, last}
-    await prune(ledger, Keep("*", "15 days"))
+    await prune(ledger, Retention("*", "15 days"))
     assert left(raw) == {fresh, lately, last}, "without one, that of its end, counted from the deletion"
     assert old not in left(raw)
 
@@ -224,7 +224,9 @@ async def test_a_pass_walks_in_pages_and_removes_in_batches(
     ]
     last = bystander(raw)
     pieces: list[int] = []
-    done = await prune(ledger, Keep("*", succeeded="30 days"), batch=3, tell=lambda runs: pieces.append(runs.total()))
+    done = await prune(
+        ledger, Retention("*", succeeded="30 days"), batch=3, tell=lambda runs: pieces.append(runs.total())
+    )
     assert done.examined in {35, 36}
     assert done.total == 24
     assert max(pieces) == 3

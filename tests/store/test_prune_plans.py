@@ -16,7 +16,7 @@ import pytest
 from support.postgres import Server
 from test_plans import SETTINGS, buffers, nodes
 
-from simpleworkflow.model.keeping import FIRST_ID, LAST_ID, Keep, rules_of
+from simpleworkflow.model.retention import FIRST_ID, LAST_ID, Retention, rules_of
 from simpleworkflow.store.catalog import statements
 from simpleworkflow.store.drivers.postgres import bind
 
@@ -25,7 +25,7 @@ PAGE, BATCH = 200, 50
 PER_RUN = 60
 """Buffers that looking at one run, or removing it, may cost: some ten index entries and rows, a few pages each."""
 STATEMENTS = statements("postgres")
-RULES = rules_of([Keep("load.*", "30 days", failed="1 day"), Keep("*", "90 days")])
+RULES = rules_of([Retention("load.*", "30 days", failed="1 day"), Retention("*", "90 days")])
 LOAD = f"""
 INSERT INTO workflow.workflow_run (id, type, status, finished_at, created_at, parent_id, payload)
 SELECT ('0190' || lpad(to_hex(n), 8, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid, 'load.t' || n % 3 || '.v1',

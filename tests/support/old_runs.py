@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from simpleworkflow.model.keeping import Keep, Pruned, rules_of
+from simpleworkflow.model.retention import PruneResult, Retention, rules_of
 from simpleworkflow.runtime.pruning import Pass
 from simpleworkflow.store import Ledger
 from support.ledger import TYPE, Raw
@@ -123,13 +123,13 @@ async def no_rest(_: float) -> None:
     pass
 
 
-def a_pass(ledger: Ledger, keeps: Iterable[Keep], *, later: float = 0.0, **rest: Any) -> Pass:
+def a_pass(ledger: Ledger, keeps: Iterable[Retention], *, later: float = 0.0, **rest: Any) -> Pass:
     """A pass that does not rest; `later`: as if its walk were made in so many seconds."""
     now = ledger.clock.wall() + round(later * 1e6)
     return Pass(ledger.run, rules_of(keeps), now, **{"rest": no_rest, **rest})
 
 
-async def prune(ledger: Ledger, *keeps: Keep, **rest: Any) -> Pruned:
+async def prune(ledger: Ledger, *keeps: Retention, **rest: Any) -> PruneResult:
     walk = a_pass(ledger, keeps, **rest)
     while await walk.go_on():
         pass

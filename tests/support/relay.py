@@ -16,7 +16,7 @@ from simpleworkflow.worker.relay_options import RelayOptions
 from .ledger import Raw
 from .waiting import eventually
 
-QUICK = swf.Retry(max_attempts=3, base="10ms", factor=1.0, cap="10ms", jitter=0.0)
+QUICK = swf.Retry(max_attempts=3, initial="10ms", backoff=1.0, max_delay="10ms", jitter=0.0)
 
 
 class Stage:

@@ -57,7 +57,7 @@ async def test_thirty_days_of_sleep_pass_at_once_and_in_order(app: swf.App, tmp_
 async def test_a_run_is_taken_to_its_end_through_retries_short_sleeps_and_timeouts(app: swf.App) -> None:
     tries: list[int] = []
 
-    @swf.step(retry=swf.Retry(max_attempts=4, base="1h", cap="1 day"))
+    @swf.step(retry=swf.Retry(max_attempts=4, initial="1h", max_delay="1 day"))
     async def flaky() -> int:
         tries.append(1)
         if len(tries) < 4:

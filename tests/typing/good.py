@@ -39,7 +39,7 @@ async def tick(ctx: swf.Context) -> int:
     return ctx.epoch
 
 
-@app.workflow("orders.print.v1", on_cancel=tick, dead_letter="ops.failed.v1")
+@app.workflow("orders.print.v1", on_cancel=tick, on_failure="ops.failed.v1")
 def print_label(ctx: swf.SyncContext, words: list[str]) -> str:
     ctx.heartbeat(timedelta(seconds=30))
     return " ".join(words)
@@ -53,13 +53,13 @@ def sweep(ctx: swf.SyncContext) -> None:
 @app.workflow("orders.race.v1")
 async def race(ctx: swf.Context, order: Order) -> str:
     first = await ctx.race(ctx.run(pay, order), ctx.sleep("3 days"))
-    assert_type(first, swf.Winner[Receipt | None])
+    assert_type(first, swf.RaceResult[Receipt | None])
     three = await ctx.race(ctx.run(tick), ctx.wait_for_signal("word", str), ctx.sleep(1))
     assert_type(three.value, int | str | None)
     four = await ctx.race(ctx.run(tick), ctx.run(tick), ctx.now(), ctx.run(pay, order))
     assert_type(four.value, int | datetime | Receipt)
     many = await ctx.race(*[ctx.run(pay, order) for _ in range(9)])
-    assert_type(many, swf.Winner[Receipt])
+    assert_type(many, swf.RaceResult[Receipt])
     assert_type((await ctx.race(ctx.wait_for_signal("any"), ctx.wait_for_signal("other"))).value, Any)
     return str(first.index)
 
@@ -67,7 +67,7 @@ async def race(ctx: swf.Context, order: Order) -> str:
 @app.workflow("orders.sync_race.v1")
 def sync_race(ctx: swf.SyncContext) -> int:
     first = ctx.race(lambda c: c.run(tick), lambda c: c.sleep("1h"))
-    assert_type(first, swf.Winner[int | None])
+    assert_type(first, swf.RaceResult[int | None])
     return first.index
 
 
@@ -102,7 +102,7 @@ async def awaited(order: Order, key: str | None) -> None:
     assert_type(await app.signal("approved", payload=order, key="order-1"), UUID)
     assert_type(await app.signal(handle.id, "approved"), UUID)
     assert_type(await app.handle(key="order-1").wait(timeout="30s"), swf.Run)
-    await app.handle(key="order-1").read("progress")
+    await app.handle(key="order-1").get_value("progress")
     run = await handle.cancel("why")
     assert_type(run, swf.Run)
     assert_type(run.status, swf.Status)
@@ -123,7 +123,7 @@ def blocking(order: Order) -> None:
     assert_type(app.sync.handle(handle.id, pay), swf.SyncRunHandle[Receipt])
     assert_type(app.sync.signal("approved", order, key="order-1"), UUID)
     assert_type(app.sync.signal("approved", payload=order, key="order-1"), UUID)
-    assert_type(app.sync.handle(key="order-1").read("progress", as_type=Receipt), Receipt | None)
+    assert_type(app.sync.handle(key="order-1").get_value("progress", as_type=Receipt), Receipt | None)
     assert_type(app.sync.cancel(key="order-1"), swf.Run)
     assert_type(app.sync.runs(), Iterator[swf.Run])
     with app.sync.worker(name="inside"):
@@ -181,12 +181,12 @@ async def bank(ctx: swf.Context) -> str:
 
 async def others(app: swf.App) -> None:
     handle = app.handle(uuid4(), pay)
-    assert_type(await handle.read("progress", Receipt), Receipt | None)
-    assert_type(await handle.read("progress"), Any)
-    assert_type(await app.handle(key="order-4711").read("progress", Receipt), Receipt | None)
-    assert_type(await app.handle(key="order-4711").read("progress", as_type=Receipt), Receipt | None)
-    assert_type(await handle.read("progress", int), int | None)
-    assert_type(await handle.read("progress", list[int] | None), Any)
+    assert_type(await handle.get_value("progress", Receipt), Receipt | None)
+    assert_type(await handle.get_value("progress"), Any)
+    assert_type(await app.handle(key="order-4711").get_value("progress", Receipt), Receipt | None)
+    assert_type(await app.handle(key="order-4711").get_value("progress", as_type=Receipt), Receipt | None)
+    assert_type(await handle.get_value("progress", int), int | None)
+    assert_type(await handle.get_value("progress", list[int] | None), Any)
     store = await pgqrs.open_store("x.db")
     assert_type(await pgqrs.workflow("zip_files").trigger({}).execute(store), str)
     async with swf.testing.env(app) as env:
@@ -194,8 +194,8 @@ async def others(app: swf.App) -> None:
 
 
 def others_blocking(app: swf.App) -> None:
-    assert_type(app.sync.handle(uuid4()).read("progress", Receipt), Receipt | None)
-    assert_type(app.sync.handle(uuid4()).read("progress", str), str | None)
+    assert_type(app.sync.handle(uuid4()).get_value("progress", Receipt), Receipt | None)
+    assert_type(app.sync.handle(uuid4()).get_value("progress", str), str | None)
 
 
 def seed() -> None:

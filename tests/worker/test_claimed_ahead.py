@@ -14,7 +14,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.model.errors import StoreUnavailable
 from simpleworkflow.model.records import Lease
-from simpleworkflow.worker import intake
+from simpleworkflow.worker import claim_size, intake
 from simpleworkflow.worker.claim import Claimer
 
 ONCE = swf.Retry(max_attempts=1)
@@ -40,7 +40,7 @@ class Log:
 @pytest.fixture
 def far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second's worth: on a busy machine a few hundredths are not enough for all of them."""
-    monkeypatch.setattr(intake, "AHEAD", 1.0)
+    monkeypatch.setattr(claim_size, "AHEAD", 1.0)
 
 
 async def claimed_ahead(app: swf.App) -> list[swf.RunHandle[Any]]:
@@ -126,7 +126,7 @@ async def test_a_claim_brings_no_more_payload_than_one_answer_can_carry(
         receive(self, taken, sent)
 
     monkeypatch.setattr(intake.Intake, "_receive", counted)
-    monkeypatch.setattr(intake, "MAX_WEIGHT", 40_000)
+    monkeypatch.setattr(claim_size, "MAX_WEIGHT", 40_000)
 
     @app.workflow("t.heavy.v1")
     async def heavy(ctx: swf.Context, text: str) -> int:

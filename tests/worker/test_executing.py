@@ -11,7 +11,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 
-SOON = swf.Retry(base="10ms", cap="20ms")
+SOON = swf.Retry(initial="10ms", max_delay="20ms")
 
 
 async def types(handle: swf.RunHandle[Any]) -> list[str]:
@@ -79,7 +79,7 @@ async def test_a_permanent_error_is_not_tried_again(app: swf.App) -> None:
 
 
 async def test_non_retryable_types_are_not_tried_again(app: swf.App) -> None:
-    @app.workflow("t.picky.v1", retry=swf.Retry(base="10ms", non_retryable=(KeyError,)))
+    @app.workflow("t.picky.v1", retry=swf.Retry(initial="10ms", non_retryable=(KeyError,)))
     async def picky(ctx: swf.Context) -> None:
         raise KeyError("gone")
 
@@ -305,7 +305,7 @@ async def test_on_cancel_starts_the_undo_run_as_soon_as_the_worker_has_stopped(a
 async def test_dead_letter_starts_a_run_with_the_story(app: swf.App) -> None:
     letters: list[Any] = []
 
-    @app.workflow("t.doomed.v1", dead_letter="t.letter.v1", retry=swf.Retry(max_attempts=1))
+    @app.workflow("t.doomed.v1", on_failure="t.letter.v1", retry=swf.Retry(max_attempts=1))
     async def doomed(ctx: swf.Context, order: int) -> None:
         raise ValueError("no such order")
 

@@ -23,7 +23,7 @@ from simpleworkflow.store.operations import leases
 from simpleworkflow.worker.sweep import Sweeper
 
 SECRET = "4111-1111-1111-1111"
-TWICE = swf.Retry(max_attempts=2, base="1ms")
+TWICE = swf.Retry(max_attempts=2, initial="1ms")
 ONCE = swf.Retry(max_attempts=1)
 
 
@@ -73,7 +73,7 @@ async def test_each_failed_attempt_of_a_step_is_a_warning_that_names_it(
 
     @app.workflow("t.flaky.v1")
     async def flaky(ctx: swf.Context) -> None:
-        @swf.step(retry=swf.Retry(max_attempts=3, base="1ms"))
+        @swf.step(retry=swf.Retry(max_attempts=3, initial="1ms"))
         def charge() -> None:
             tried.append(1)
             if len(tried) < 3:
@@ -333,7 +333,7 @@ async def test_a_line_about_a_run_that_is_waited_for_quotes_errors_only_where_th
     monkeypatch.setattr(reading, "EXPLAIN_AFTER", 0.0)
     app = swf.App(url, settings=swf.Settings(log_errors=detail))
 
-    @app.workflow("t.pay.v1", retry=swf.Retry(max_attempts=2, base="5m"))
+    @app.workflow("t.pay.v1", retry=swf.Retry(max_attempts=2, initial="5m"))
     async def pay(ctx: swf.Context) -> None:
         raise ValueError(f"the card {SECRET} was refused by postgresql://ada:geheim@bank/accounts")
 

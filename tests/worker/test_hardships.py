@@ -57,7 +57,7 @@ async def test_a_full_journal_wakes_the_claim_loop_when_it_has_room(
 async def test_a_retry_after_a_moment_does_not_wait_for_the_next_poll(app: swf.App) -> None:
     tried: list[float] = []
 
-    @app.workflow("t.moment.v1", retry=swf.Retry(max_attempts=4, base="50ms", jitter=0))
+    @app.workflow("t.moment.v1", retry=swf.Retry(max_attempts=4, initial="50ms", jitter=0))
     async def moment(ctx: swf.Context) -> int:
         tried.append(asyncio.get_running_loop().time())
         if len(tried) < 4:

@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 import simpleworkflow as swf
 from simpleworkflow.clock import new_id
-from simpleworkflow.model.keeping import Keep, fingerprint, rules_of
+from simpleworkflow.model.retention import Retention, fingerprint, rules_of
 from simpleworkflow.runtime import pruning
 from simpleworkflow.runtime.meter import Meter
 from simpleworkflow.store import Ledger, open_ledger
@@ -25,7 +25,7 @@ from simpleworkflow.worker.metrics_database import Reading
 from simpleworkflow.worker.prune import Pruner
 
 QUICK = swf.Settings(lease=2.0, sweep_every=0.2, poll_every=0.1, local_check_every=0.2, drain=2.0)
-MONTH = Keep("*", "30 days")
+MONTH = Retention("*", "30 days")
 RULES = rules_of([MONTH])
 
 
@@ -148,9 +148,9 @@ async def test_two_policies_do_not_wait_for_each_other(ledger: Ledger, raw: Raw)
     ours, theirs = ended(raw, 40 * DAY), ended(raw, 40 * DAY, type="media.cut.v1")
     last = still_open(raw, 0.0)
     stopping = asyncio.Event()
-    await Pruner(ledger, rules_of([Keep("test.*", "1d")]), stopping, me="w1", every=300, meter=None).turn()
+    await Pruner(ledger, rules_of([Retention("test.*", "1d")]), stopping, me="w1", every=300, meter=None).turn()
     assert left(raw) == {theirs, last}
-    await Pruner(ledger, rules_of([Keep("media.*", "1d")]), stopping, me="w2", every=300, meter=None).turn()
+    await Pruner(ledger, rules_of([Retention("media.*", "1d")]), stopping, me="w2", every=300, meter=None).turn()
     assert left(raw) == {last}
     assert ours not in left(raw)
 

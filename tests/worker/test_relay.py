@@ -61,7 +61,7 @@ async def test_an_event_is_tried_again_and_then_arrives_before_its_followers(sta
     bad, good, heap = new_id(), new_id(), Heap()
     heap.refusing[bad] = Refusal("busy")
     put(stage.raw, bad, 2)
-    async with stage.running(heap, retry=swf.Retry(max_attempts=100, base="10ms", cap="10ms")):
+    async with stage.running(heap, retry=swf.Retry(max_attempts=100, initial="10ms", max_delay="10ms")):
         await stage.until(lambda: rows(stage.raw, bad)[0]["attempt"] >= 2, "it was refused twice")
         put(stage.raw, good, 2)
         await stage.until(lambda: heap.of(good) == [1, 2], "others go on")
@@ -181,7 +181,7 @@ async def test_a_relay_that_never_rests_still_gives_lanes_to_a_newcomer(
 
     for run_id in runs:
         put(stage.raw, run_id, 1)
-    at_once = swf.Retry(max_attempts=1000, base=0, cap=0, jitter=0.0)
+    at_once = swf.Retry(max_attempts=1000, initial=0, max_delay=0, jitter=0.0)
     monkeypatch.setattr("simpleworkflow.worker.relay.MANY_RUNS", 1000)
     async with stage.running(Busy(), retry=at_once) as one:
         await stage.until(lambda: one.serves == 16, "it serves every lane")

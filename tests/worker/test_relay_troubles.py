@@ -86,7 +86,7 @@ async def test_a_slow_sink_gets_fewer_events_at_once_and_none_of_them_dies(
     for number in range(96):
         put(stage.raw, UUID(int=(1 << 64) + number), 1)
     sink = Slow()
-    relay = stage.relay(sink, batch=64, retry=swf.Retry(max_attempts=8, base=0, cap=0, jitter=0.0))
+    relay = stage.relay(sink, batch=64, retry=swf.Retry(max_attempts=8, initial=0, max_delay=0, jitter=0.0))
     await relay.run_once()
     assert sink.sizes[:9] == [64, 32, 16, 8, 4, 2, 3, 4, 2]
     assert len(sink.got) == relay.counts[Delivery.PUBLISHED] == 96
@@ -121,7 +121,7 @@ async def test_refusals_of_many_runs_are_told_in_a_few_lines(stage: Stage, caplo
         heap.refusing[run_id] = Refusal("busy", is_permanent=number >= 30)
         put(stage.raw, run_id, 1)
     with caplog.at_level("INFO", "simpleworkflow.relay"):
-        await stage.relay(heap, retry=swf.Retry(max_attempts=9, base="1h", cap="1h")).run_once()
+        await stage.relay(heap, retry=swf.Retry(max_attempts=9, initial="1h", max_delay="1h")).run_once()
     told = [record for record in caplog.records if "event 1 (told)" in record.message]
     assert [record.levelname for record in told] == ["ERROR", "INFO"]
     assert "holds back" in told[0].message
@@ -150,7 +150,7 @@ async def test_an_event_that_breaks_the_sink_is_found_and_the_others_arrive(
     for run_id in runs:
         put(stage.raw, run_id, 2)
     heap = Poisoned(runs[0])
-    async with stage.running(heap, retry=swf.Retry(max_attempts=2, base="10ms", cap="10ms")):
+    async with stage.running(heap, retry=swf.Retry(max_attempts=2, initial="10ms", max_delay="10ms")):
         await stage.until(lambda: statuses(stage.raw, runs[0]) == ["dead", "behind"], "the poison was given up")
         await stage.until(lambda: all(heap.of(run_id) == [1, 2] for run_id in runs[1:]), "the others arrived")
     reason = rows(stage.raw, runs[0])[0]["last_error"]

@@ -51,7 +51,7 @@ class DefineCalls:
         timeout: Duration | None = None,
         lease: Duration | None = None,
         concurrency: int | None = None,
-        dead_letter: Workflow[Any, Any] | str | None = None,
+        on_failure: Workflow[Any, Any] | str | None = None,
         on_cancel: Workflow[Any, Any] | str | None = None,
         on_exhausted: Literal["fail", "hold"] = "fail",
         on_changed: OnChanged | None = None,
@@ -64,7 +64,7 @@ class DefineCalls:
         timeout: a run ends timed_out so long after a worker first took it to start it.
         lease: how long a worker may be silent before its runs of this type are taken over.
         concurrency: at most so many at a time in one worker process.
-        dead_letter: a workflow, or its name, that is started with id, payload and error of each run that ends failed.
+        on_failure: a workflow, or its name, that is started with id, payload and error of each run that ends failed.
         on_cancel: a workflow, or its name, that is started when a run is cancelled, with its id and payload.
         on_exhausted: "hold" keeps a run that is out of attempts for an operator; app.resume grants one attempt more.
         on_changed: "hold" (or "warn", or "run") when a step is new and one that is on record seems to be the same under
@@ -75,7 +75,7 @@ class DefineCalls:
             raise InvalidWorkflow("write @app.workflow() or @app.workflow('domain.action.v1'), with parentheses")
         caller = dict(locals_of(frame_above(1)))
         options = Options(
-            retry, timeout, lease, concurrency, dead_letter, on_cancel, on_exhausted, on_changed, on_misfit
+            retry, timeout, lease, concurrency, on_failure, on_cancel, on_exhausted, on_changed, on_misfit
         )
 
         def decorate(handler: Any) -> Workflow[Any, Any]:

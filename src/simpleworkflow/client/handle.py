@@ -15,7 +15,7 @@ from ..model.duration import Duration
 from ..model.errors import InvalidFilter, InvalidInput, RunCancelled, RunFailed, RunTimedOut
 from ..model.explanation import Explanation
 from ..model.payload import decode
-from ..model.records import Event, Happening, Run, Signal, Step
+from ..model.records import Event, HistoryEvent, Run, Signal, Step
 from ..model.states import Status
 from ..store.operations import board, steps
 from . import control, reading
@@ -107,7 +107,7 @@ class RunHandle(Generic[O]):
         """Its audit trail, oldest first; RunNotFound when there is no such run."""
         return await reading.all_events(self._client, await self._which())
 
-    async def history(self, *, after: int = 0) -> list[Happening]:
+    async def history(self, *, after: int = 0) -> list[HistoryEvent]:
         """Everything that happened to it, in order, in the words of the workflow_history view; or what came after the
         last idx you saw."""
         return await reading.history(self._client, await self._which(), after)
@@ -131,13 +131,13 @@ class RunHandle(Generic[O]):
         return await self._client.run(steps.signals_of(await self._which()))
 
     @overload
-    async def read(self, name: str, as_type: type[T]) -> T | None: ...
+    async def get_value(self, name: str, as_type: type[T]) -> T | None: ...
 
     @overload
-    async def read(self, name: str, as_type: Any = Any) -> Any: ...
+    async def get_value(self, name: str, as_type: Any = Any) -> Any: ...
 
-    async def read(self, name: str, as_type: Any = Any) -> Any:
-        """The newest value it has published under that name (ctx.publish); None when it has not yet."""
+    async def get_value(self, name: str, as_type: Any = Any) -> Any:
+        """The newest value it has published under that name (ctx.set_value); None when it has not yet."""
         return await reading.published(self._client, await self._which(), name, as_type)
 
     # Control.

@@ -16,7 +16,7 @@ from ..model.duration import Duration, seconds
 from ..model.errors import ResultTimeout, RunNotFound, StoreUnavailable
 from ..model.explanation import Detail, Explanation, Picture
 from ..model.payload import decode
-from ..model.records import Event, Happening, Run
+from ..model.records import Event, HistoryEvent, Run
 from ..store.operations import events, outbox, runs, steps
 from ..store.operations import explain as explaining
 from ..store.protocol import Operation
@@ -54,7 +54,7 @@ async def all_events(client: Client, run_id: UUID) -> list[Event]:
     return await _all_pages(client, run_id, events.of_run, lambda event: event.id)
 
 
-async def history(client: Client, run_id: UUID, after: int) -> list[Happening]:
+async def history(client: Client, run_id: UUID, after: int) -> list[HistoryEvent]:
     return await _all_pages(client, run_id, steps.happenings, lambda line: line.idx, after)
 
 

@@ -305,7 +305,7 @@ class ConsumerBuilder:
     def handler(self, handler: Callable[..., Any], /, **options: Any) -> ConsumerBuilder:
         """The code: `async def handler(ctx, params: ZipParams) -> ZipResult`, or `def`. It stays in memory.
 
-        options: those of `@app.workflow`: retry=, timeout=, lease=, concurrency=, dead_letter=, on_cancel=. An input
+        options: those of `@app.workflow`: retry=, timeout=, lease=, concurrency=, on_failure=, on_cancel=. An input
         that does not fit the code is an error, as it is in pgqrs; on_misfit="hold" keeps the run for code that fits.
         """
         self._handler = (handler, {"on_misfit": "fail", **options}, dict(locals_of(frame_above(1))))

@@ -17,7 +17,7 @@ from itertools import pairwise
 from uuid import UUID
 
 from ..clock import to_micros
-from ..model.records import Event, Happening, Signal
+from ..model.records import Event, HistoryEvent, Signal
 from ..model.states import EventType
 from .effects_log import Effect, Place
 
@@ -30,7 +30,7 @@ class RunRecord:
     """What the tables record about one run."""
 
     events: Sequence[Event]
-    history: Sequence[Happening]
+    history: Sequence[HistoryEvent]
     signals: Sequence[Signal] = ()
 
     @property

@@ -50,7 +50,7 @@ async def charge(order: Order) -> str:
         return f"receipt-{order.number:02}"
 
 
-@step(retry=Retry(max_attempts=3, base="300ms", cap="1s"))
+@step(retry=Retry(max_attempts=3, initial="300ms", max_delay="1s"))
 async def reserve(order: Order) -> str:
     with effect(order.number):
         await asyncio.sleep(order.seconds)

@@ -17,8 +17,9 @@ The invariants, which tests check after every operation and the tables keep by C
   4. A move that needs a lease lands only with the epoch and the worker of the current lease, proved under the row lock.
   5. The events of a run, read in order, are a path through this table.
 
-exhaust, set_aside and hold_spent leave a `held` event too: the run is pending and held at once.
-When you add a move: add its row here, its statement in store/sql, its performer, and the matrix test covers it.
+Moves with `holds` leave a `held` event too: the run is held at once.
+CONTRIBUTING.md tells how to add a move. tests/tidy/test_law.py compares the table with the statements in store/sql and
+with the files that ask for them, tests/store/test_matrix.py tries every move from every state.
 """
 
 from __future__ import annotations
@@ -40,45 +41,78 @@ class Needs(StrEnum):
     ENDED_LEASE = "a lease that ran out, or whose process is gone"
 
 
+PLAIN_SQL = "plain SQL"
+"""Statements of other programs, on both databases."""
+PLAIN_SQL_ON_POSTGRES = "plain SQL on PostgreSQL"
+"""Triggers of PostgreSQL complete more moves of other programs; SQLite refuses these."""
+TRIGGERS = "triggers"
+"""What the end of one run owes to others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     name: str
     sources: frozenset[Status]
     targets: frozenset[Status]
     needs: Needs
-    performer: str
     event: EventType
+    performers: tuple[str, ...]
+    """The files that ask the store for it, and who makes it besides."""
+    holds: bool = False
 
 
 _LEASED = frozenset({Status.LEASED})
 _PENDING = frozenset({Status.PENDING})
+
+_CREATORS = (
+    "client/borrowing.py",
+    "client/triggers/batcher.py",
+    "client/namespaces/schedules.py",
+    "runtime/journal.py",  # child runs
+    "worker/schedule.py",
+    TRIGGERS,
+    PLAIN_SQL,
+)
+_JOURNAL = ("runtime/journal.py",)
+_ENDERS = (*_JOURNAL, "worker/errands.py", "worker/parting.py", "worker/renew.py")
+"""The others hand back runs when the journal cannot."""
+_SWEEP = ("worker/sweep.py",)
+_OVERDUE = ("testing/env.py", "worker/overdue.py")
+_CANCELLERS = ("client/control.py", "runtime/journal.py", "worker/schedule.py", TRIGGERS, PLAIN_SQL)
+_HOLDERS = ("client/control.py", "worker/errands.py", "worker/histories.py")
+_OPERATORS = ("client/control.py",)
 
 
 def _to(status: Status) -> frozenset[Status]:
     return frozenset({status})
 
 
+def _ends(name: str, targets: frozenset[Status], event: EventType, *others: str, holds: bool = False) -> Move:
+    """The end of an execution, told by the worker that has the lease."""
+    return Move(name, _LEASED, targets, Needs.LEASE, event, (*_ENDERS, *others), holds)
+
+
 MOVES: dict[str, Move] = {
     move.name: move
     for move in (
-        Move("create", frozenset(), _PENDING, Needs.NOTHING, "client/triggers, plain SQL", EventType.CREATED),
-        Move("claim", CLAIMABLE, _LEASED, Needs.NOTHING, "worker/claim.py", EventType.LEASED),
-        Move("succeed", _LEASED, _to(Status.SUCCEEDED), Needs.LEASE, "runtime/journal.py", EventType.SUCCEEDED),
-        Move("fail", _LEASED, _to(Status.FAILED), Needs.LEASE, "runtime/journal.py", EventType.FAILED),
-        Move("retry", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
-        Move("exhaust", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RETRIED),
-        Move("set_aside", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
-        Move("release", _LEASED, _PENDING, Needs.LEASE, "runtime/journal.py", EventType.RELEASED),
-        Move("pause", _LEASED, _to(Status.PAUSED), Needs.LEASE, "runtime/journal.py", EventType.PAUSED),
-        Move("overrun", _LEASED, _to(Status.TIMED_OUT), Needs.LEASE, "runtime/journal.py", EventType.TIMED_OUT),
-        Move("crash", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
-        Move("give_up", _LEASED, _to(Status.FAILED), Needs.ENDED_LEASE, "worker/sweep.py", EventType.FAILED),
-        Move("hold_spent", _LEASED, _PENDING, Needs.ENDED_LEASE, "worker/sweep.py", EventType.RETRIED),
-        Move("expire", OPEN, _to(Status.TIMED_OUT), Needs.NOTHING, "worker/sweep.py", EventType.TIMED_OUT),
-        Move("cancel", OPEN, _to(Status.CANCELLED), Needs.NOTHING, "client, plain SQL", EventType.CANCELLED),
-        Move("hold", OPEN, OPEN, Needs.NOTHING, "client", EventType.HELD),
-        Move("resume", OPEN, OPEN, Needs.NOTHING, "client", EventType.RESUMED),
-        Move("revive", TERMINAL, _PENDING, Needs.NOTHING, "client", EventType.RETRIED),
+        Move("create", frozenset(), _PENDING, Needs.NOTHING, EventType.CREATED, _CREATORS),
+        Move("claim", CLAIMABLE, _LEASED, Needs.NOTHING, EventType.LEASED, ("worker/claim.py", PLAIN_SQL_ON_POSTGRES)),
+        _ends("succeed", _to(Status.SUCCEEDED), EventType.SUCCEEDED, PLAIN_SQL_ON_POSTGRES),
+        _ends("fail", _to(Status.FAILED), EventType.FAILED, PLAIN_SQL_ON_POSTGRES),
+        _ends("retry", _PENDING, EventType.RETRIED, PLAIN_SQL_ON_POSTGRES),
+        _ends("exhaust", _PENDING, EventType.RETRIED, holds=True),
+        _ends("set_aside", _PENDING, EventType.RELEASED, holds=True),
+        _ends("release", _PENDING, EventType.RELEASED),
+        _ends("overrun", _to(Status.TIMED_OUT), EventType.TIMED_OUT),
+        Move("pause", _LEASED, _to(Status.PAUSED), Needs.LEASE, EventType.PAUSED, _JOURNAL),
+        Move("crash", _LEASED, _PENDING, Needs.ENDED_LEASE, EventType.RETRIED, (*_SWEEP, PLAIN_SQL_ON_POSTGRES)),
+        Move("give_up", _LEASED, _to(Status.FAILED), Needs.ENDED_LEASE, EventType.FAILED, _SWEEP),
+        Move("hold_spent", _LEASED, _PENDING, Needs.ENDED_LEASE, EventType.RETRIED, _SWEEP, holds=True),
+        Move("expire", OPEN, _to(Status.TIMED_OUT), Needs.NOTHING, EventType.TIMED_OUT, _OVERDUE),
+        Move("cancel", OPEN, _to(Status.CANCELLED), Needs.NOTHING, EventType.CANCELLED, _CANCELLERS),
+        Move("hold", OPEN, OPEN, Needs.NOTHING, EventType.HELD, _HOLDERS, holds=True),
+        Move("resume", OPEN, OPEN, Needs.NOTHING, EventType.RESUMED, _OPERATORS),
+        Move("revive", TERMINAL, _PENDING, Needs.NOTHING, EventType.RETRIED, (*_OPERATORS, PLAIN_SQL_ON_POSTGRES)),
     )
 }
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_type_hints
 
-from ..python_internals import locals_of
 from .payload_refusals import Lost, class_remedy, type_name
 
 _PLACE = re.compile(r" - at `\$([^`]*)`$")  # where msgspec has met the object
@@ -54,7 +53,7 @@ def _made_by(error: BaseException, has_own_code: Callable[[Any], bool]) -> Any:
     """The class of the object whose own code has raised it."""
     trace = error.__traceback__
     while trace is not None:
-        code, found = trace.tb_frame.f_code, locals_of(trace.tb_frame)
+        code, found = trace.tb_frame.f_code, trace.tb_frame.f_locals
         first = found.get(code.co_varnames[0]) if code.co_argcount else None
         if has_own_code(type(first)):
             return type(first)

@@ -272,7 +272,7 @@ class EventPage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class HistoryEvent:
     """One line of a run's history: events, steps, timers and signals in one order, in sched's words."""
 
     idx: int

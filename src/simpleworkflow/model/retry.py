@@ -1,12 +1,12 @@
 """Retry policy: how often a run is executed, and how long it waits in between.
 
-The wait grows geometrically from `base` by `factor` up to `cap`, so that a broken dependency is not hammered. Jitter
-only ever adds to it: many runs that failed in the same second must not come back in the same second, and none may
-come back earlier than its author allowed. With jitter 0.5 and cap "5m" the longest wait is therefore 7m 30s.
+The wait grows geometrically from `initial` by the factor `backoff` up to `max_delay`: a broken dependency is not
+hammered. Jitter only ever adds to it: many runs that failed in the same second must not come back in the same second,
+and none may come back earlier than its author allowed. With jitter 0.5 and max_delay "5m" the longest wait is 7m 30s.
 
 The policy knows no clock and no dice; the caller passes `chance`. A policy is checked when it is written down, not
 when a run fails at night: contradictions raise InvalidPolicy or InvalidDuration at import of the user's module.
-Durations are kept as seconds afterwards, so that Retry(base="1m") == Retry(base=60).
+Durations are kept as seconds afterwards, so that Retry(initial="1m") == Retry(initial=60).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Retry:
     """When to try again. `max_attempts` counts every execution, the first included: 1 means no retry."""
 
     max_attempts: int = 3
-    base: Duration = "1s"
-    factor: float = 2.0
-    cap: Duration = "5m"
+    initial: Duration = "1s"
+    backoff: float = 2.0
+    max_delay: Duration = "5m"
     jitter: float = 0.5
     non_retryable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
         _check_attempts(self.max_attempts)
-        self._keep("base", seconds(self.base, what="Retry.base"))
-        self._keep("cap", seconds(self.cap, what="Retry.cap"))
-        self._keep("factor", _real("factor", self.factor))
+        self._keep("initial", seconds(self.initial, what="Retry.initial"))
+        self._keep("max_delay", seconds(self.max_delay, what="Retry.max_delay"))
+        self._keep("backoff", _real("backoff", self.backoff))
         self._keep("jitter", _real("jitter", self.jitter))
         self._keep("non_retryable", _classes(self.non_retryable))
         self._check_sense()
@@ -53,23 +53,22 @@ class Retry:
         return not isinstance(error, (PermanentError, *self.non_retryable))
 
     def _growth(self, failures: int) -> float:
-        base, cap = seconds(self.base), seconds(self.cap)
+        initial, max_delay = seconds(self.initial), seconds(self.max_delay)
         try:
-            return min(cap, base * self.factor ** (failures - 1))
-        except OverflowError:  # beyond any float, so beyond the cap; nothing times anything stays nothing
-            return cap if base else 0.0
+            return min(max_delay, initial * self.backoff ** (failures - 1))
+        except OverflowError:  # beyond any float, so beyond the longest; nothing times anything stays nothing
+            return max_delay if initial else 0.0
 
     def _keep(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)  # frozen, and not yet handed out
 
     def _check_sense(self) -> None:
-        base, cap = seconds(self.base), seconds(self.cap)
-        if self.factor < 1:
-            raise InvalidPolicy(f"Retry.factor is {self.factor}; it must be 1 or more, or the waits would shrink")
-        if cap < base:
-            raise InvalidPolicy(
-                f"Retry.cap ({human(cap)}) is shorter than Retry.base ({human(base)}); raise cap or lower base"
-            )
+        initial, max_delay = seconds(self.initial), seconds(self.max_delay)
+        if self.backoff < 1:
+            raise InvalidPolicy(f"Retry.backoff is {self.backoff}; it must be 1 or more, or the waits would shrink")
+        if max_delay < initial:
+            told = f"Retry.max_delay ({human(max_delay)}) is shorter than Retry.initial ({human(initial)})"
+            raise InvalidPolicy(f"{told}; raise max_delay or lower initial")
         if not 0 <= self.jitter <= 1:
             raise InvalidPolicy(f"Retry.jitter is {self.jitter}; it must be from 0 (none) to 1 (up to twice the wait)")
 
@@ -82,7 +81,7 @@ def _check_attempts(value: object) -> None:
 
 
 def _real(field: str, value: object) -> float:
-    """A finite float; float, because an int factor would compute exact powers of unbounded size."""
+    """A finite float; float, because an int backoff would compute exact powers of unbounded size."""
     try:
         number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     except OverflowError:

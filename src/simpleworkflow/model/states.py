@@ -97,7 +97,7 @@ class StepStatus(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a run stands where it stands: exactly one for every run at every moment (client/explain_reason.py)."""
+    """Why a run stands where it stands: exactly one for every run at every moment (client/explaining/reason.py)."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

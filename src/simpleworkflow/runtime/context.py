@@ -23,7 +23,7 @@ from .labels import about
 
 if TYPE_CHECKING:
     from .durable.calls import DurableCalls
-    from .durable.races import Winner
+    from .durable.races import RaceResult
     from .execute import Execution
     from .registry import Workflow
 
@@ -195,14 +195,14 @@ class Context(_Identity):
         return self._stage.durable.memo.scope(name, key)
 
     @overload
-    def race(self, a: Coro[A], b: Coro[B], /) -> Coro[Winner[A | B]]: ...
+    def race(self, a: Coro[A], b: Coro[B], /) -> Coro[RaceResult[A | B]]: ...
     @overload
-    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], /) -> Coro[Winner[A | B | C]]: ...
+    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], /) -> Coro[RaceResult[A | B | C]]: ...
     @overload
-    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], d: Coro[D], /) -> Coro[Winner[A | B | C | D]]: ...
+    def race(self, a: Coro[A], b: Coro[B], c: Coro[C], d: Coro[D], /) -> Coro[RaceResult[A | B | C | D]]: ...
     @overload
-    def race(self, *calls: Coro[T]) -> Coro[Winner[T]]: ...
-    def race(self, *calls: Coro[Any]) -> Coro[Winner[Any]]:
+    def race(self, *calls: Coro[T]) -> Coro[RaceResult[T]]: ...
+    def race(self, *calls: Coro[Any]) -> Coro[RaceResult[Any]]:
         """The first of several calls: `first = await ctx.race(ctx.wait_for_signal("paid"), ctx.sleep("3 days"))`.
 
         `first.index` says which, `first.value` what it returned. Decided once, the same on every replay; the others
@@ -214,9 +214,9 @@ class Context(_Identity):
         """Hand an event to the outbox, once, in the transaction that remembers it."""
         return self._stage.durable.telling.emit(event_type, data)
 
-    def publish(self, name: str, value: Any, /) -> Coro[None]:
-        """Show a value to whoever asks: `await handle.read("progress")`. The newest one counts."""
-        return self._stage.durable.telling.publish(name, value)
+    def set_value(self, name: str, value: Any, /) -> Coro[None]:
+        """Show a value to others: `await handle.get_value("progress")`. The newest one counts."""
+        return self._stage.durable.telling.set_value(name, value)
 
     def now(self) -> Coro[datetime]:
         """The time, the same on every replay."""
@@ -312,14 +312,16 @@ class SyncContext(_Identity):
         return self._stage.durable.memo.scope(name, key)
 
     @overload
-    def race(self, a: Contender[A], b: Contender[B], /) -> Winner[A | B]: ...
+    def race(self, a: Contender[A], b: Contender[B], /) -> RaceResult[A | B]: ...
     @overload
-    def race(self, a: Contender[A], b: Contender[B], c: Contender[C], /) -> Winner[A | B | C]: ...
+    def race(self, a: Contender[A], b: Contender[B], c: Contender[C], /) -> RaceResult[A | B | C]: ...
     @overload
-    def race(self, a: Contender[A], b: Contender[B], c: Contender[C], d: Contender[D], /) -> Winner[A | B | C | D]: ...
+    def race(
+        self, a: Contender[A], b: Contender[B], c: Contender[C], d: Contender[D], /
+    ) -> RaceResult[A | B | C | D]: ...
     @overload
-    def race(self, *calls: Contender[T]) -> Winner[T]: ...
-    def race(self, *calls: Contender[Any]) -> Winner[Any]:
+    def race(self, *calls: Contender[T]) -> RaceResult[T]: ...
+    def race(self, *calls: Contender[Any]) -> RaceResult[Any]:
         """As `Context.race`, with functions of an async context: `ctx.race(lambda c: c.sleep("1h"), ...)`."""
         stage = self._stage
         if not all(callable(call) for call in calls):
@@ -330,9 +332,9 @@ class SyncContext(_Identity):
         """As `Context.emit`."""
         self._stage.block(lambda: self._stage.durable.telling.emit(event_type, data))
 
-    def publish(self, name: str, value: Any, /) -> None:
-        """As `Context.publish`."""
-        self._stage.block(lambda: self._stage.durable.telling.publish(name, value))
+    def set_value(self, name: str, value: Any, /) -> None:
+        """As `Context.set_value`."""
+        self._stage.block(lambda: self._stage.durable.telling.set_value(name, value))
 
     def now(self) -> datetime:
         """As `Context.now`."""

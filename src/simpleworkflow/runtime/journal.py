@@ -27,10 +27,9 @@ from ..model.states import Status
 from ..store import Ledger
 from ..store.operations import writing
 from ..store.operations.writing import Entry, Kind
-from .batch import Batcher, Reply, Sorter, Waiting, answer_all
+from .batch import Batcher, Reply, Sorter, Waiting, answer_all, resolve
 from .hints import Hint, Hinter
 from .meter import Meter
-from .waking import Waker
 
 FLUSHERS = 3
 BATCH = 1000
@@ -58,7 +57,6 @@ class Journal:
         self.on_room: Callable[[], object] = lambda: None
         """Called whenever entries have been written."""
         self._pending = 0
-        self._waker: Waker[Outcome] = Waker()
         if meter is not None:
             meter.unwritten = lambda: self._pending
         self._lines: dict[UUID, deque[int]] = {}
@@ -94,8 +92,8 @@ class Journal:
 
     def write(self, entry: Entry) -> asyncio.Future[Outcome]:
         """The future ends when the entry is durable, or known not to be ours any more."""
-        outcome = self._waker.sleeper()
-        self.post(entry, outcome.hear)
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.post(entry, partial(resolve, outcome))
         return outcome
 
     def post(self, entry: Entry, heard: Reply[Outcome]) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ..clock import monotonic
-from ..model.keeping import FIRST_ID, LAST_ID, Pruned, Rule, stretches
+from ..model.retention import FIRST_ID, LAST_ID, PruneResult, Rule, stretches
 from ..model.states import Status
 from ..store.operations import prune
 from ..store.operations.prune import Candidate
@@ -76,7 +76,7 @@ class Pass:
         self._tell = tell
         self._is_over = is_over
         self._left = _from(start or FIRST_ID, stretches(rules, now)) if rules else []
-        self.done = Pruned(is_dry=is_dry)
+        self.done = PruneResult(is_dry=is_dry)
 
     @property
     def place(self) -> UUID | None:

@@ -178,7 +178,7 @@ class Options:
     timeout: Duration | None = None
     lease: Duration | None = None
     concurrency: int | None = None
-    dead_letter: Workflow[Any, Any] | str | None = None
+    on_failure: Workflow[Any, Any] | str | None = None
     on_cancel: Workflow[Any, Any] | str | None = None
     on_exhausted: Literal["fail", "hold"] = "fail"
     on_changed: OnChanged | None = None
@@ -206,7 +206,7 @@ def make_workflow(name: str | None, handler: Any, options: Options, locals_: dic
         timeout=None if options.timeout is None else _timeout(options.timeout, label),
         lease=None if options.lease is None else _lease(options.lease, label),
         concurrency=None if options.concurrency is None else _concurrency(options.concurrency, label),
-        dead_letter=_other("dead_letter", options.dead_letter, type_name),
+        dead_letter=_other("on_failure", options.on_failure, type_name),
         on_cancel=_other("on_cancel", options.on_cancel, type_name),
         on_exhausted=_exhausted(options.on_exhausted, label),
         on_changed=options.on_changed and check_choice(f"{label}: on_changed", options.on_changed, ON_CHANGED),

@@ -193,7 +193,7 @@ def _type_of(name: str, block: Block) -> str:
     try:
         return block.types[name]
     except KeyError:
-        raise block.mistake(f"uses :{name} without `-- param: {name} TYPE`") from None
+        raise block.mistake(f"uses :{name} without `-- param: {name} TYPE`; or is it a `-- batch:`?") from None
 
 
 def _expand_us(body: str, block: Block, dialect: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypedDict
 from ..config import PREFIXES_VARIABLE, LogErrors, Settings
 from ..model.duration import Duration, seconds
 from ..model.errors import InvalidPolicy
-from ..model.keeping import Rule
 from ..model.names import EVERYTHING, Span, merge_spans, parse_prefixes, span_of_prefix
+from ..model.retention import Rule
 from ..sinks.protocol import Sink
 from .metrics_server import address
 from .options import WorkerOptions

@@ -1,18 +1,8 @@
-"""Taking runs in: claim what there is room for, and start it a few at a time.
+"""Taking runs in: claim what there is room for, and start it a few at a time, while the next claim is under way.
 
-Three things would waste time here. Claims of one or two runs: a claim costs the database about as much as twelve runs
-in it, so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. Claims of
-all that may be here: everything has been started long before they come back, so none is larger than half of it. And
-standing still while a claim is under way: what ends at once makes room for the next claim while the others are being
-started.
-
-Nothing is claimed that has no slot: a run that waits in this process's memory could have run in another one. The
-exception are runs that end as soon as they start: they take no slot, and some hundredths of a second's worth of them
-is claimed ahead. When one of them begins to wait after all, or when they take longer than those before them, those
-that find no slot any more are handed back.
-
-A claim brings payloads along. It is as large as they allow, and after one that failed the next asks for half: the
-same question would only fail again.
+claim_size.py says how much there is room for, claim.py which lanes. A run that ends as soon as it starts takes no slot.
+When one of those that were claimed ahead begins to wait after all, or when they take longer than those before them,
+those that find no slot any more are handed back.
 
 Runs whose process ended with them come first, and suspects, to which that happened again, one at a time.
 """
@@ -33,13 +23,13 @@ from ..model.errors import StoreUnavailable
 from ..model.records import History, Lease
 from ..pace import Pace
 from ..runtime import tracing
-from ..runtime.batch import MAX_WEIGHT
 from ..runtime.journal import Journal
 from ..runtime.labels import about
 from ..runtime.meter import Meter
 from ..store import Ledger
 from ..store.outage import level
 from .claim import Claimer
+from .claim_size import ClaimSize
 from .histories import read_histories
 from .holdings import Holdings
 from .loop import pause_unless
@@ -52,15 +42,6 @@ Rest = Coroutine[Any, Any, None] | None
 
 TURN = 0.003
 """Seconds of starting runs in one turn of the event loop."""
-AHEAD = 0.04
-"""Seconds of work that may wait here without a slot, as long as no run waits for anything."""
-MOST_AHEAD = 2000
-FASTEST = 1e-6
-"""Seconds for a run. Where the clock is coarse, many runs may start and end within one of its ticks."""
-WORTH = 500
-"""So many runs are worth a claim while others still wait to be started."""
-MOST = 1000
-"""Runs in one claim."""
 LATE = 0.5
 """Seconds that a run may wait here for its turn before others may have it."""
 GATHER = 0.002
@@ -112,19 +93,13 @@ class Intake:
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
         """What waits here to be started, and since when."""
-        self._most = MOST
-        """Runs in the next claim, at most."""
-        self._weight = 0.0
-        """Characters of payload of a run, on average, in the last claim."""
+        self._size = ClaimSize(settings.concurrency)
         self._waiting_types: set[str] = set()
         """Types whose runs have been seen to wait: they get tasks of their own, and slots."""
         self._quick_types: set[str] = set()
         """Types whose runs have been seen to end without waiting, and never to wait."""
         self._carriers: set[asyncio.Task[None]] = set()
         self._started = 0
-        self._pace: tuple[str, float] | None = None
-        """The type of the last runs that were started and the seconds for each, if none of them took a slot."""
-        self._lacks_room = False
         self._is_woken = False
         self._looks_on = False
         """Something was claimed where work had been before; there may be more elsewhere."""
@@ -143,7 +118,7 @@ class Intake:
 
     def _has_room(self) -> None:
         """The journal has written something; if claiming waited for that, it goes on."""
-        if self._lacks_room:
+        if self._size.lacks_room:
             self._wake.set()
 
     def stop(self) -> None:
@@ -174,7 +149,7 @@ class Intake:
                 took = monotonic() - sent
                 if taken:
                     self._looks.happened()
-            elif self._meter is not None and not self._lacks_room:
+            elif self._meter is not None and not self._size.lacks_room:
                 self._meter.polled()  # it has all that it can take
             if self._looks_on and free > 0:
                 await asyncio.sleep(0)  # what was taken starts first,
@@ -191,23 +166,7 @@ class Intake:
 
     def _free(self) -> int:
         """How many runs may be claimed now."""
-        waiting, ahead = len(self._unstarted), self._ahead()
-        slots = self._slots.free + ahead - waiting
-        free = min(slots, self._journal.room - waiting)
-        self._lacks_room = free < slots
-        if waiting and free < min((self._settings.concurrency + ahead) // 2, WORTH):
-            return 0  # those that wait will have started, and some of them ended, in a moment
-        return min(free, self._most, self._portable())
-
-    def _portable(self) -> int:
-        """How many runs such as the last ones one answer can carry."""
-        return max(int(MAX_WEIGHT / self._weight), 1) if self._weight else MOST
-
-    def _ahead(self) -> int:
-        """How many runs more than there are slots for. With several lanes, or caps, each takes its turn instead."""
-        if self._pace is None or self._pace[0] != self._claimer.only_type:
-            return 0
-        return min(int(AHEAD / max(self._pace[1], FASTEST)), MOST_AHEAD, self._portable())
+        return self._size.next(self._slots.free, len(self._unstarted), self._journal.room, self._claimer.only_type)
 
     def _receive(self, taken: list[Lease], sent: float) -> None:
         tracing.look()  # once per claim: a program may set its provider after it has started its worker
@@ -249,7 +208,8 @@ class Intake:
         """What comes first has waited so long that what comes last, and has no slot, had better go elsewhere."""
         if not self._unstarted or monotonic() - self._unstarted[0][1] < LATE:
             return
-        self._pace, room = None, max(self._slots.free, 1)
+        self._size.took_slots()
+        room = max(self._slots.free, 1)
         while len(self._unstarted) > room:
             lease, _ = self._unstarted.pop()
             self._histories.pop(lease.id, None)
@@ -272,9 +232,9 @@ class Intake:
             if self._next_is_unproven() or monotonic() - began >= TURN:
                 break
         if len(self._slots) > busy:
-            self._pace = None
+            self._size.took_slots()
         elif self._started > before:
-            self._pace = lease.type, (monotonic() - began) / (self._started - before)
+            self._size.started(lease.type, (monotonic() - began) / (self._started - before))
         self._carriers.discard(task)
         if self._unstarted:
             self._loop.call_soon(self._carry_on)
@@ -344,11 +304,9 @@ class Intake:
         if trouble is not None:
             self._looks.failed()
             self._claimer.next_due = float("inf")
-            self._pace = None
-            self._most = max(self._most // 2, 1)
-        elif taken:
-            self._most = min(self._most * 2, MOST)
-            self._weight = sum(len(lease.payload) for lease in taken) / len(taken)
+            self._size.failed()
+        else:
+            self._size.claimed(taken)
 
     async def _take(self, free: int) -> tuple[list[Lease], Exception | None]:
         """Whatever goes wrong is said and tried again at the next poll; what was taken before is kept."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..model.keeping import Rule
 from ..model.names import EVERYTHING, Span
+from ..model.retention import Rule
 from ..sinks.protocol import Sink
 from .metrics_server import Address
 from .relay_options import RelayOptions

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..clock import monotonic
 from ..config import Settings
-from ..model.keeping import Rule, fingerprint
+from ..model.retention import Rule, fingerprint
 from ..runtime.meter import Meter
 from ..runtime.pruning import Counts, Pass
 from ..store import Ledger

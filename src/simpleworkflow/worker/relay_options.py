@@ -21,7 +21,7 @@ class RelayOptions:
     """The CloudEvents source; /simpleworkflow/SCHEMA unless given."""
     batch: int = 200
     """Events that one call of the sink gets at most."""
-    retry: Retry = field(default_factory=lambda: Retry(max_attempts=20, base="1s", factor=4.0, cap="1h"))
+    retry: Retry = field(default_factory=lambda: Retry(max_attempts=20, initial="1s", backoff=4.0, max_delay="1h"))
     """1 s, 4 s, 16 s … 1 h: an endpoint may be down for half a day before anything is given up."""
     keep: float | None = 7 * 24 * 3600.0
     """Seconds after which published rows are deleted; None: never."""

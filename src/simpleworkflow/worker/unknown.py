@@ -1,4 +1,4 @@
-"""Names in on_cancel= and dead_letter= that nobody has defined: a worker warns of them when it starts.
+"""Names in on_cancel= and on_failure= that nobody has defined: a worker warns of them when it starts.
 
 A misspelt one starts runs that wait for ever, and does so only when something has gone wrong.
 """
@@ -20,7 +20,7 @@ async def warn_of_the_unknown(ledger: Ledger, claimer: Claimer, served: Sequence
     named = [
         (definition.name, option, other)
         for definition in served
-        for option, other in (("on_cancel", definition.on_cancel), ("dead_letter", definition.dead_letter))
+        for option, other in (("on_cancel", definition.on_cancel), ("on_failure", definition.dead_letter))
         if other is not None and not claimer.knows(other)
     ]
     if not named:

@@ -18,7 +18,7 @@ from ..runs.lookup import key_option, run_id_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...model.records import Event, Happening, Run, Step
+    from ...model.records import Event, HistoryEvent, Run, Step
 
 
 @click.command()
@@ -45,7 +45,7 @@ def history(run: str, url: str | None, audit: bool, as_key: bool, as_json: bool)
         _print_history(found, steps, events, happenings)
 
 
-def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[Happening]) -> None:
+def _print_history(run: Run, steps: list[Step], events: list[Event], happenings: list[HistoryEvent]) -> None:
     from ..common.instants import now
     from ..screen.text import say, screen
     from .lines import happening_line

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ...model.records import Happening
+from ...model.records import HistoryEvent
 from ..common.output import safe
 from ..screen.text import compact, first_line, length
 
@@ -25,7 +25,7 @@ def offset(instant: datetime, start: datetime) -> str:
     return f"+{length((instant - start).total_seconds())}"
 
 
-def happening_line(happening: Happening, start: datetime) -> Text:
+def happening_line(happening: HistoryEvent, start: datetime) -> Text:
     line = Text(f"{offset(happening.at, start):>9}  ", "dim")
     line.append(f"{safe(happening.type):<{LONGEST}}", f"not dim {style_of(happening.type)}")
     line.append(f"  {words_of(happening, start)}", "not dim")
@@ -37,7 +37,7 @@ def style_of(type: str) -> str:
     return "green" if type in GOOD else "red" if type in BAD else "yellow" if type in WARNING else "default"
 
 
-def words_of(happening: Happening, start: datetime) -> str:
+def words_of(happening: HistoryEvent, start: datetime) -> str:
     details = happening.details
     if not isinstance(details, dict):
         return "" if details is None else first_line(compact(details))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...model.keeping import ENDS, Kept, Pruned
+from ...model.retention import ENDS, Kept, PruneResult
 from ..common.database import opened
 from ..common.interrupts import stopped_by_sigterm
 from ..common.options import check_duration, check_prefixes, json_option, url_option
@@ -22,7 +22,7 @@ from ..common.output import counted, fail, say_json
 if TYPE_CHECKING:
     from ...app import App
 
-OnProgress = Callable[[Pruned], object]
+OnProgress = Callable[[PruneResult], object]
 MOST_LINES = 20
 WHY_KEPT = {
     Kept.PARENT: "their parent is open",
@@ -76,10 +76,10 @@ def prune(url: str | None, yes: bool, dry_run: bool, as_json: bool, **wanted: An
         _report(_walk(app, wanted, dry_run=False, total=found.total if found else None), as_json)
 
 
-def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> Pruned:
-    so_far = Pruned()
+def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None) -> PruneResult:
+    so_far = PruneResult()
 
-    def on_batch(done: Pruned) -> None:
+    def on_batch(done: PruneResult) -> None:
         nonlocal so_far
         so_far = done
         advance(done)
@@ -96,7 +96,7 @@ def _walk(app: App, wanted: dict[str, Any], *, dry_run: bool, total: int | None)
         fail(f"{message}, the others are whole; call again to go on")
 
 
-def _ask(found: Pruned) -> None:
+def _ask(found: PruneResult) -> None:
     _print_counts(found, err=True)
     what = "this run" if found.total == 1 else f"these {found.total:,} runs"
     click.confirm(f"Delete {what} for good?", abort=True, err=True)
@@ -114,14 +114,14 @@ def _progress(what: str, total: int | None) -> Iterator[OnProgress]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
 
-        def advance(done: Pruned) -> None:
+        def advance(done: PruneResult) -> None:
             message = f"{what}: {done.total:,} of {done.examined:,} examined"
             bar.update(task, completed=done.total, description=message)
 
         yield advance
 
 
-def _report(done: Pruned, as_json: bool) -> None:
+def _report(done: PruneResult, as_json: bool) -> None:
     if as_json:
         by_type = [
             {"type": type, "status": status, "runs": count} for (type, status), count in sorted(done.runs.items())
@@ -136,7 +136,7 @@ def _report(done: Pruned, as_json: bool) -> None:
     click.echo(f"{counted(done.total, 'run')} {word}, {done.examined:,} examined")
 
 
-def _print_counts(done: Pruned, *, err: bool) -> None:
+def _print_counts(done: PruneResult, *, err: bool) -> None:
     largest = sorted(done.runs.items(), key=lambda entry: (-entry[1], entry[0]))
     for (type, status), count in largest[:MOST_LINES]:
         click.echo(f"{count:>12,}  {type}  {status}", err=err)

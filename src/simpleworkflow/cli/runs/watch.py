@@ -26,7 +26,7 @@ from .lookup import key_option, run_id_of
 
 if TYPE_CHECKING:
     from ...app import App
-    from ...model.records import Happening, Run
+    from ...model.records import HistoryEvent, Run
 
 
 @click.command()
@@ -76,7 +76,7 @@ class _Sink:
     def shown(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def happening(self, run: Run, happening: Happening) -> None:
+    def happening(self, run: Run, happening: HistoryEvent) -> None:
         from ..history.lines import happening_line
         from ..screen.text import say
 
@@ -125,7 +125,7 @@ class _JsonSink(_Sink):
     def __init__(self) -> None:
         super().__init__(None)
 
-    def happening(self, run: Run, happening: Happening) -> None:
+    def happening(self, run: Run, happening: HistoryEvent) -> None:
         say_json({"idx": happening.idx, "type": happening.type, "at": happening.at, "details": happening.details})
 
     def state(self, run: Run, sentence: str) -> None:

@@ -250,7 +250,7 @@ def _retention(look: Look, passes: Sequence[PruningState], finished: int) -> tup
         return "", None
     fix = (
         f"see what is old: simpleworkflow prune --older-than '30 days' --dry-run {look.at}; without --dry-run it goes. "
-        'Workers do so by themselves when their App says so: swf.App(keep=[swf.Keep("*", "30 days")])'
+        'Workers do so by themselves when their App says so: swf.App(keep=[swf.Retention("*", "30 days")])'
     )
     return "; pruning is off: finished runs stay for ever", fix
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from ...model.duration import Duration
 from ...model.explanation import Explanation, Found
-from ...model.keeping import Age, Pruned
 from ...model.outbox import OutboxEvent, OutboxRule, OutboxStatus
-from ...model.records import Count, Event, EventPage, Happening, Pulse, Run, Signal, Step, WorkerInfo, WorkerState
+from ...model.records import Count, Event, EventPage, HistoryEvent, Pulse, Run, Signal, Step, WorkerInfo, WorkerState
+from ...model.retention import Age, PruneResult
 from ...model.schedule import Schedule
 from ...model.states import Status
 from ...runtime.pruning import BATCH
@@ -26,7 +26,7 @@ from ..namespaces.definitions import Definitions
 from ..namespaces.doctor import Doctor
 from ..namespaces.migrations import Migrations
 from ..namespaces.outbox import Outbox
-from ..namespaces.retention import Retention
+from ..namespaces.retention import Pruning
 from ..namespaces.schedules import Backfill, Schedules
 from ..namespaces.workers import Workers
 from ..request import RunId, TriggerOptions
@@ -86,7 +86,7 @@ class SyncRunHandle(Generic[O]):
         """Its audit trail, oldest first; RunNotFound when there is no such run."""
         return self._client.block(self._handle.events())
 
-    def history(self, *, after: int = 0) -> list[Happening]:
+    def history(self, *, after: int = 0) -> list[HistoryEvent]:
         """Everything that happened to it, in order, in the words of the workflow_history view; or what came after the
         last idx you saw."""
         return self._client.block(self._handle.history(after=after))
@@ -104,14 +104,14 @@ class SyncRunHandle(Generic[O]):
         return self._client.block(self._handle.signals())
 
     @overload
-    def read(self, name: str, as_type: type[T]) -> T | None: ...
+    def get_value(self, name: str, as_type: type[T]) -> T | None: ...
 
     @overload
-    def read(self, name: str, as_type: Any = Any) -> Any: ...
+    def get_value(self, name: str, as_type: Any = Any) -> Any: ...
 
-    def read(self, name: str, as_type: Any = Any) -> Any:
-        """The newest value it has published under that name (ctx.publish); None when it has not yet."""
-        return self._client.block(self._handle.read(name, as_type))
+    def get_value(self, name: str, as_type: Any = Any) -> Any:
+        """The newest value it has published under that name (ctx.set_value); None when it has not yet."""
+        return self._client.block(self._handle.get_value(name, as_type))
 
     def signal(self, name: str, payload: Any = None, *, id: RunId | None = None) -> UUID:
         """Send it a message. Accepted is delivered: consumed once, in order per name, or listed as unconsumed.
@@ -519,10 +519,10 @@ class SyncOutbox:
         return self._client.block(self._part.delete_rules(prefix, events))
 
 
-class SyncRetention:
+class SyncPruning:
     """How long finished runs stay: `await app.retention.prune(older_than="90 days")`. Blocking."""
 
-    def __init__(self, client: Client, part: Retention) -> None:
+    def __init__(self, client: Client, part: Pruning) -> None:
         self._client = client
         self._part = part
 
@@ -535,8 +535,8 @@ class SyncRetention:
         status: Status | str | Iterable[Status | str] | None = None,
         batch: int = BATCH,
         dry_run: bool = False,
-        tell: Callable[[Pruned], object] | None = None,
-    ) -> Pruned:
+        tell: Callable[[PruneResult], object] | None = None,
+    ) -> PruneResult:
         """Delete finished runs for good, with their steps, events and signals; their idempotency keys are free again.
 
         older_than: runs that ended longer ago than this; of deleted ones, those that were deleted longer ago.

@@ -7,7 +7,7 @@ from copy import deepcopy
 
 from ...clock import SystemClock
 from ...model.errors import InvalidInput, InvalidPolicy
-from ...model.keeping import Age, Keep, Pruned, Rule, chosen, rules_of
+from ...model.retention import Age, PruneResult, Retention, Rule, chosen, rules_of
 from ...model.states import Status
 from ...runtime.pruning import BATCH, Pass
 from ..client import Client
@@ -16,10 +16,10 @@ from ..request import statuses
 MOST_AT_ONCE = 10_000
 
 
-class Retention:
+class Pruning:
     """How long finished runs stay: `await app.retention.prune(older_than="90 days")`."""
 
-    def __init__(self, client: Client, keep: tuple[Keep, ...]) -> None:
+    def __init__(self, client: Client, keep: tuple[Retention, ...]) -> None:
         self._client = client
         self._keep = keep
 
@@ -32,8 +32,8 @@ class Retention:
         status: Status | str | Iterable[Status | str] | None = None,
         batch: int = BATCH,
         dry_run: bool = False,
-        tell: Callable[[Pruned], object] | None = None,
-    ) -> Pruned:
+        tell: Callable[[PruneResult], object] | None = None,
+    ) -> PruneResult:
         """Delete finished runs for good, with their steps, events and signals; their idempotency keys are free again.
 
         older_than: runs that ended longer ago than this; of deleted ones, those that were deleted longer ago.
@@ -65,6 +65,6 @@ class Retention:
         return rules_of(self._keep)
 
 
-def _tell(walk: Pass, tell: Callable[[Pruned], object] | None) -> None:
+def _tell(walk: Pass, tell: Callable[[PruneResult], object] | None) -> None:
     if tell is not None:
         tell(deepcopy(walk.done))

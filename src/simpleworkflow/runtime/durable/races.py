@@ -35,7 +35,7 @@ _BEATEN = payload.encode({"type": "RaceLost", "message": "another contender of i
 
 
 @dataclass(frozen=True, slots=True)
-class Winner(Generic[T]):
+class RaceResult(Generic[T]):
     """Which call of a race was first, counted from 0 in the order given, and what it returned."""
 
     index: int
@@ -98,7 +98,7 @@ class Races:
         self._find_children = find_children
 
     @durable
-    def race(self, calls: Sequence[Call[T]]) -> Call[Winner[T]]:
+    def race(self, calls: Sequence[Call[T]]) -> Call[RaceResult[T]]:
         branch = self._memo.enter()
         if not calls or not all(asyncio.iscoroutine(call) for call in calls) or len(set(map(id, calls))) < len(calls):
             self._dismiss(calls)
@@ -112,7 +112,9 @@ class Races:
         self._memo.inner[step_id] = calls
         return race
 
-    async def _race(self, step_id: str, branch: Branch, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
+    async def _race(
+        self, step_id: str, branch: Branch, calls: Sequence[Call[T]], lanes: Sequence[Branch]
+    ) -> RaceResult[T]:
         self._memo.begin(step_id)
         self._memo.inner.pop(step_id, None)
         places = {place: index for index, call in enumerate(calls) if (place := self._memo.place_of(call)) is not None}
@@ -141,7 +143,7 @@ class Races:
         race, *losers = ticket.claim(index)
         await self._memo.write(replace(race, also=tuple(losers)))
 
-    async def _contest(self, ticket: Ticket, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> Winner[T]:
+    async def _contest(self, ticket: Ticket, calls: Sequence[Call[T]], lanes: Sequence[Branch]) -> RaceResult[T]:
         tasks = [_contend(call, lane) for call, lane in zip(calls, lanes, strict=True)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +156,7 @@ class Races:
         finally:
             await self._stop(tasks)
         self._leave(lanes, but=(lanes[index], ticket.trunk))
-        return Winner(index, tasks[index].result())
+        return RaceResult(index, tasks[index].result())
 
     async def _stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Losers get the time that their own cleaning up takes, but not the power to go on."""
@@ -172,11 +174,13 @@ class Races:
             if not task.cancelled():
                 task.exception()  # seen: a loser's last words interest nobody
 
-    async def _only(self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch], trunk: Branch) -> Winner[T]:
+    async def _only(
+        self, index: int, calls: Sequence[Call[T]], lanes: Sequence[Branch], trunk: Branch
+    ) -> RaceResult[T]:
         """The race is decided: its winner alone is asked."""
         self._dismiss([call for call in calls if call is not calls[index]])
         self._leave(lanes, but=(lanes[index], trunk))
-        return Winner(index, await _contend(calls[index], lanes[index]))
+        return RaceResult(index, await _contend(calls[index], lanes[index]))
 
     def _leave(self, lanes: Sequence[Branch], but: Sequence[Branch]) -> None:
         """What the losers have on record in branches of their own is not asked for any more."""

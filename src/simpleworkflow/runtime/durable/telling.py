@@ -45,17 +45,17 @@ class Telling:
         await self._memo.add(step_id, StepKind.EMIT, StepStatus.SUCCEEDED, input=seen, emits=(event_type, text))
 
     @durable
-    def publish(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
+    def set_value(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
         """One row per branch and name, written over: progress is what it is now, not a history."""
         branch = self._memo.enter()
         text = self._memo.encode(value, f"published {name}")
         step_id = f"{branch.path}{PUBLISHED}{check_name(name, 'published value')}#0"
         self._published[step_id] += 1
         number = self._published[step_id]
-        made = self._publish(step_id, number, text)
-        return self._memo.made_here(f"{step_id} {number}", made, f"publish({name})", caller())
+        made = self._set_value(step_id, number, text)
+        return self._memo.made_here(f"{step_id} {number}", made, f"set_value({name})", caller())
 
-    async def _publish(self, step_id: str, number: int, text: str) -> None:
+    async def _set_value(self, step_id: str, number: int, text: str) -> None:
         self._memo.begin(step_id)
         known = self._stage.history.steps.get(step_id)
         if known is not None and known.attempt >= number:

@@ -206,14 +206,14 @@ def oldest() -> Steps[float]:
     return max(waited, 0.0)
 
 
-class Pruned(NamedTuple):
+class PruneResult(NamedTuple):
     deleted: int
     place: tuple[datetime, int] | None
     """Where to go on; None: everything old enough has been looked at."""
 
 
 @transaction
-def prune(place: tuple[datetime, int], *, age: float, limit: int) -> Steps[Pruned]:
+def prune(place: tuple[datetime, int], *, age: float, limit: int) -> Steps[PruneResult]:
     """Look at a batch of what left the outbox long ago and delete it, but for the newest event of each run that still
     exists: it holds the number that the next one counts from."""
     instant, after = place
@@ -221,4 +221,4 @@ def prune(place: tuple[datetime, int], *, age: float, limit: int) -> Steps[Prune
     gone = sorted((row["id"],) for row in rows if not row["is_kept"])
     deleted = (yield query("forget_events", b=gone)) if gone else []
     last = (rows[-1]["happened_at"], rows[-1]["id"]) if len(rows) == limit else None
-    return Pruned(len(deleted), last)
+    return PruneResult(len(deleted), last)

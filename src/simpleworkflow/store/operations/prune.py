@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...clock import monotonic, to_us
-from ...model.keeping import Kept, Rule
+from ...model.retention import Kept, Rule
 from ...model.states import Status
 from ..protocol import Row, Steps, query, reading, transaction
 

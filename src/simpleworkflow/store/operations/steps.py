@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ...model import payload as json
 from ...model.errors import AlreadyFinished, IdempotencyConflict, RunNotFound
-from ...model.records import Happening, History, Renewal, Signal, Step
+from ...model.records import History, HistoryEvent, Renewal, Signal, Step
 from ...model.states import Status, StepKind, StepStatus
 from ...model.step_places import unmarked
 from ..protocol import Row, Steps, query, reading, transaction
@@ -48,10 +48,10 @@ def signals_of(run_id: UUID) -> Steps[list[Signal]]:
 
 
 @reading
-def happenings(run_id: UUID, *, after: int, limit: int) -> Steps[list[Happening]]:
+def happenings(run_id: UUID, *, after: int, limit: int) -> Steps[list[HistoryEvent]]:
     """One page of a run's history."""
     rows = yield query("history_of_run", run_id=run_id, after=after, limit=limit)
-    return [Happening(row["idx"], row["event_type"], row["happened_at"], row["details_json"]) for row in rows]
+    return [HistoryEvent(row["idx"], row["event_type"], row["happened_at"], row["details_json"]) for row in rows]
 
 
 @reading

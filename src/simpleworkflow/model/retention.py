@@ -1,10 +1,10 @@
 """How long finished runs are kept: the policy of pruning, without a database and without a clock.
 
-    keep = [swf.Keep("billing.*", "90 days", succeeded="30 days", deleted="7 days"), swf.Keep("*", "365 days")]
+    keep = [swf.Retention("billing.*", "90 days", succeeded="30 days"), swf.Retention("*", "365 days")]
 
 An age counts from the run's end, a deleted run's from its deletion. For each type one rule decides, the one with the
 most specific prefix, whatever the order they are written in; what it gives no age is kept for ever and does not fall
-through to a wider rule. So `Keep("audit.*")` alone protects a domain from the `Keep("*", …)` beside it.
+through to a wider rule. So `Retention("audit.*")` alone protects a domain from the `Retention("*", …)` beside it.
 
 What is pruned is gone, so the danger is an age that means something else than its author thought. Numbers are refused:
 30 would be seconds here, and everybody means days. Open statuses have no age: no policy can name an open run.
@@ -41,7 +41,7 @@ _TIME_BITS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class Retention:
     """How long finished runs of the types below a prefix are kept, by how they ended. Without an age: for ever."""
 
     prefix: str = "*"
@@ -71,16 +71,16 @@ class Keep:
         return _age(self, "deleted") if is_deleted and self.deleted is not None else ended
 
 
-def _age(keep: Keep, name: str) -> int | None:
+def _age(keep: Retention, name: str) -> int | None:
     value = getattr(keep, name)
     if value is None or value == FOREVER:
         return None
     if not isinstance(value, str | timedelta):
         raise InvalidPolicy(
-            f"Keep({keep.prefix!r}).{name} is {value!r}; write how long with its unit, such as '30 days' or "
+            f"Retention({keep.prefix!r}).{name} is {value!r}; write how long with its unit, such as '30 days' or "
             f"timedelta(days=30), or {FOREVER!r}"
         )
-    return microseconds(value, what=f"Keep({keep.prefix!r}).{name}")
+    return microseconds(value, what=f"Retention({keep.prefix!r}).{name}")
 
 
 class Rule(NamedTuple):
@@ -93,12 +93,12 @@ class Rule(NamedTuple):
     age: int
 
 
-def rules_of(keeps: Iterable[Keep]) -> list[Rule]:
+def rules_of(keeps: Iterable[Retention]) -> list[Rule]:
     """The policy as rows: who keeps for ever has none."""
-    named: dict[Span, Keep] = {}
+    named: dict[Span, Retention] = {}
     for keep in keeps:
-        if not isinstance(keep, Keep):
-            raise InvalidPolicy(f"keep= takes rules such as swf.Keep('billing.*', '30 days'), not {keep!r}")
+        if not isinstance(keep, Retention):
+            raise InvalidPolicy(f"keep= takes rules such as swf.Retention('billing.*', '30 days'), not {keep!r}")
         if keep.span in named:
             raise InvalidPolicy(f"keep= has two rules for {keep.prefix!r}; one of them could never apply")
         named[keep.span] = keep
@@ -111,7 +111,7 @@ def rules_of(keeps: Iterable[Keep]) -> list[Rule]:
     ]
 
 
-def _apart(named: dict[Span, Keep]) -> Iterable[tuple[Span, Keep]]:
+def _apart(named: dict[Span, Retention]) -> Iterable[tuple[Span, Retention]]:
     """The spans cut into pieces that do not overlap, each with the innermost rule around it."""
     places = sorted({place for span in named for place in span})
     for low, high in pairwise(places):
@@ -132,7 +132,7 @@ def chosen(
         raise InvalidPolicy("say how old runs must be to go: older_than='30 days', or deleted_older_than='7 days'")
     wanted = dict.fromkeys(span_of_prefix(prefix) for prefix in prefixes or ["*"])
     spelled = {span_of_prefix(prefix): prefix for prefix in prefixes or ["*"]}
-    rules = rules_of([Keep(spelled[span], older_than, deleted=deleted_older_than) for span in wanted])
+    rules = rules_of([Retention(spelled[span], older_than, deleted=deleted_older_than) for span in wanted])
     return [rule for rule in rules if not statuses or rule.status in statuses]
 
 
@@ -166,7 +166,7 @@ class Kept(StrEnum):
 
 
 @dataclass(slots=True)
-class Pruned:
+class PruneResult:
     """What a pass has done so far, or would do."""
 
     examined: int = 0
