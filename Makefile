@@ -30,7 +30,7 @@ help: ## show this list
 	@touch $@
 
 demo: .venv/.ready ## watch orders of many steps survive two killed workers (SQLite; 15 s, and the installation the first time)
-	@$(BIN)/python -m simpleworkflow.cli.demo
+	@$(BIN)/python -m simpleworkflow demo
 
 test: .venv/.ready check ## the whole suite on SQLite and PostgreSQL
 	$(BIN)/python -m pytest -m "not slow" -n 4 --dist loadgroup

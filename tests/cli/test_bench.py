@@ -24,10 +24,12 @@ from support.ledger import Raw
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.cli import bench as bench_command
-from simpleworkflow.cli import bench_measures, bench_place
-from simpleworkflow.cli.bench_measures import Plan, percentile
-from simpleworkflow.cli.opened import run_in_a_loop, stopped_by_sigterm
+from simpleworkflow.benchmark import measures as bench_measures
+from simpleworkflow.benchmark import place as bench_place
+from simpleworkflow.benchmark.figures import percentile
+from simpleworkflow.benchmark.plan import Plan
+from simpleworkflow.cli.bench import run as bench_command
+from simpleworkflow.cli.common.interrupts import run_in_a_loop, stopped_by_sigterm
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations.benchmark import drop_schema
 
@@ -243,7 +245,7 @@ async def test_a_drain_ends_soon_when_its_database_has_gone(url: str, monkeypatc
         raise swf.StoreUnavailable("it cannot be reached")
 
     monkeypatch.setattr(bench_measures, "QUIET", 0.05)
-    monkeypatch.setattr(app, "check", gone)
+    monkeypatch.setattr(app.doctor, "check", gone)
     async with asyncio.timeout(30):
         with pytest.raises(swf.StoreUnavailable, match="cannot be reached"):
             await measures._drained(measures._noop, 5, "drain of runs that nobody has triggered")
@@ -319,7 +321,7 @@ def test_what_is_kept_is_named_also_when_the_measures_fail(
     async def fails(*_: object) -> None:
         raise swf.StoreError("the disk is full")
 
-    monkeypatch.setattr(bench_command, "_take", fails)
+    monkeypatch.setattr(bench_command, "take", fails)
     with pytest.raises(SystemExit):
         bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=True)
     assert re.search(r"the disk is full; (schema|file) \S+ is kept", capsys.readouterr().err)
@@ -328,14 +330,14 @@ def test_what_is_kept_is_named_also_when_the_measures_fail(
 def test_trouble_on_the_way_is_told_with_the_figures(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    take = bench_command._take
+    take = bench_command.take
 
     async def troubled(*args: Any) -> Any:
         for _ in range(9):
             logging.getLogger("simpleworkflow.worker").warning("nothing can be claimed: [away] %s", "for a while")
         return await take(*args)
 
-    monkeypatch.setattr(bench_command, "_take", troubled)
+    monkeypatch.setattr(bench_command, "take", troubled)
     bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=False)
     assert json.loads(capsys.readouterr().out)["troubles"] == ["nothing can be claimed: [away] for a while"] * 3
     bench_command.run_bench(url, runs=50, steps=1, as_json=False, keep=False)
@@ -372,7 +374,7 @@ def test_trouble_is_told_also_when_there_is_nothing_to_report(
         logging.getLogger("simpleworkflow.worker").warning("nothing can be claimed")
         raise swf.StoreError("no figure is worth reporting")
 
-    monkeypatch.setattr(bench_command, "_take", fails)
+    monkeypatch.setattr(bench_command, "take", fails)
     with pytest.raises(swf.StoreError):
         bench_command.run_bench(url, runs=50, steps=1, as_json=True, keep=False)
     assert capsys.readouterr().err == "nothing can be claimed\n"

@@ -1,4 +1,4 @@
-"""The show itself: `python -m simpleworkflow.cli.demo`, without a terminal, with one, and interrupted; and its judge.
+"""`simpleworkflow demo` as a process: without a terminal, with one, and interrupted; and its judge.
 
 The judge must find every broken promise, so it is also given evidence that was doctored.
 """
@@ -21,14 +21,15 @@ from uuid import UUID
 
 import pytest
 
-from simpleworkflow.cli import demo_evidence
-from simpleworkflow.cli.demo_evidence import Effect, Evidence, Story
 from simpleworkflow.clock import to_micros
+from simpleworkflow.demo import effects_log
+from simpleworkflow.demo.effects_log import Effect
+from simpleworkflow.demo.evidence import Evidence, RunRecord
 from simpleworkflow.model.records import Event, HistoryEvent, Signal
 from simpleworkflow.model.states import EventType
 
 LIMIT = 60
-COMMAND = [sys.executable, "-m", "simpleworkflow.cli.demo"]
+COMMAND = [sys.executable, "-m", "simpleworkflow", "demo"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -36,7 +37,12 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def environment(tmp_path: Path) -> dict[str, str]:
     """A plain environment, with settings of the developer's own that must not leak into the show."""
     plain = {key: value for key, value in os.environ.items() if key not in {"FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE"}}
-    return {**plain, "TMPDIR": str(tmp_path), "SIMPLEWORKFLOW_URL": "elsewhere.db", "WORKER_TYPE_PREFIXES": "billing.*"}
+    ours = {
+        "SIMPLEWORKFLOW_URL": "elsewhere.db",
+        "SIMPLEWORKFLOW_SINK": "nowhere:",
+        "WORKER_TYPE_PREFIXES": "billing.*",
+    }
+    return {**plain, **ours, "TMPDIR": str(tmp_path)}
 
 
 def rows(output: str) -> dict[str, str]:
@@ -180,14 +186,14 @@ def innocent() -> Evidence:
         done(5, "notify#0", 15.1),
     ]
     signals = [Signal(UUID(int=9), ORDER, "approved", at(11), at(11.5), '"yes"')]
-    order = Story(trail(ORDER, EventType.CREATED, EventType.LEASED, EventType.SUCCEEDED), history, signals)
+    order = RunRecord(trail(ORDER, EventType.CREATED, EventType.LEASED, EventType.SUCCEEDED), history, signals)
     words = (EventType.CREATED, EventType.LEASED, EventType.SUCCEEDED)
-    return Evidence(effects, {ORDER: order}, {LABEL: Story(trail(LABEL, *words), [done(1, "make_label#0", 13.1)])})
+    return Evidence(effects, {ORDER: order}, {LABEL: RunRecord(trail(LABEL, *words), [done(1, "make_label#0", 13.1)])})
 
 
 def test_the_innocent_show_is_acquitted_and_its_table_counts_what_happened() -> None:
     evidence = innocent()
-    assert evidence.against() == []
+    assert evidence.violations() == []
     assert evidence.is_sound
     table = dict(evidence.table())
     assert table["step bodies begun"] == "7"
@@ -275,7 +281,7 @@ CRIMES: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
 def test_the_judge_of_the_show_names_every_crime(crime: str) -> None:
     doctored, sentence = CRIMES[crime]
     evidence = doctored(innocent())
-    assert any(re.search(sentence, told) for told in evidence.against()), evidence.against()
+    assert any(re.search(sentence, told) for told in evidence.violations()), evidence.violations()
     assert not evidence.is_sound
     if "finished" in crime and "runs again" in crime:
         assert dict(evidence.table())["finished steps that ran again"] == "1"
@@ -284,15 +290,16 @@ def test_the_judge_of_the_show_names_every_crime(crime: str) -> None:
 def test_a_show_with_evidence_against_it_says_so_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from simpleworkflow.cli import demo
+    from simpleworkflow.demo.main import main
+    from simpleworkflow.demo.scenario import Scenario
 
     guilty, _ = CRIMES["a finished step runs again elsewhere"]
-    monkeypatch.setattr(demo.Show, "perform", lambda _: guilty(innocent()))
+    monkeypatch.setattr(Scenario, "run", lambda _: guilty(innocent()))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
-        assert demo.main() == 1
+        assert main() == 1
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -303,10 +310,10 @@ def test_a_show_with_evidence_against_it_says_so_and_fails(
 
 def test_what_is_noted_is_read_back_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert demo_evidence.read_effects() == []
+    assert effects_log.read_effects() == []
     lines = [line("start", 1, NORTH, "charge#0"), Effect("kill", 5, NORTH)]
     for one in lines:
-        demo_evidence.note(one)
-    assert demo_evidence.read_effects() == lines
-    assert demo_evidence.bodies_under_way(lines, NORTH) == 1
-    assert demo_evidence.bodies_under_way(lines, SOUTH) == 0
+        effects_log.note(one)
+    assert effects_log.read_effects() == lines
+    assert effects_log.bodies_under_way(lines, NORTH) == 1
+    assert effects_log.bodies_under_way(lines, SOUTH) == 0

@@ -20,7 +20,7 @@ from support.processes import is_alive
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.cli.reloading import Watcher
+from simpleworkflow.cli.dev.file_watcher import Watcher
 
 MODULE = """
 import asyncio, time

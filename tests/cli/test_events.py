@@ -14,8 +14,8 @@ from support.ledger import Raw
 from support.terminal import Terminal, assert_golden, command
 
 import simpleworkflow as swf
-from simpleworkflow.cli import events as module
-from simpleworkflow.cli.events import Feed
+from simpleworkflow.cli.history import events as module
+from simpleworkflow.cli.history.events import Feed
 from simpleworkflow.model.records import EventLine, EventPage
 from simpleworkflow.model.states import EventType
 

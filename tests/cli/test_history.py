@@ -12,7 +12,7 @@ from support.ledger import Raw
 from support.terminal import Terminal, assert_golden, command
 
 import simpleworkflow as swf
-from simpleworkflow.cli.timeline import Bar, Stretch, draw
+from simpleworkflow.cli.history.timeline import Bar, Stretch, draw
 
 
 @pytest.fixture

@@ -204,7 +204,8 @@ def test_make_build_gives_a_wheel_and_a_source_distribution_with_the_templates(f
     ]
     (wheel,) = (folder / "dist").glob("*.whl")
     inside = zipfile.ZipFile(wheel).namelist()
-    assert "simpleworkflow/cli/templates/workflows.py.tmpl" in inside
+    assert "simpleworkflow/cli/project/templates/workflows.py.tmpl" in inside
+    assert "simpleworkflow/demo/orders.py" in inside
     assert "simpleworkflow/store/sql/migrations/sqlite/0001_runs.sql" in inside
 
 

@@ -108,7 +108,7 @@ def test_dead_events_are_listed_skipped_and_offered_again(box: Raw, url: str, mo
     listed = outbox("list", url=url).stdout
     assert listed.count("HTTP 410 \\x1b[31mgone") == 2
     assert outbox("list", url=url).stderr == ""
-    monkeypatch.setattr("simpleworkflow.cli.outbox.MOST_DEAD", 1)
+    monkeypatch.setattr("simpleworkflow.cli.outbox.events.MOST_DEAD", 1)
     cut = outbox("list", url=url)
     assert cut.stdout.count("HTTP 410") == 1
     assert "the oldest 1; simpleworkflow outbox status says how many" in cut.stderr

@@ -18,7 +18,7 @@ from support.terminal import Terminal, command
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.cli.prune import prune
+from simpleworkflow.cli.maintenance.prune import prune
 
 
 def call(*arguments: str, url: str, stdin: str = "") -> Result:

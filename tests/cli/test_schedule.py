@@ -19,8 +19,8 @@ from support.ledger import Raw
 from support.waiting import until
 
 import simpleworkflow as swf
-from simpleworkflow.cli import work
 from simpleworkflow.cli.main import main
+from simpleworkflow.cli.workers import worker as work
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from support.ledger import Raw
 from support.terminal import Terminal, assert_golden, command
 
 import simpleworkflow as swf
-from simpleworkflow.cli import top as module
-from simpleworkflow.cli.top import Counts, Looker, rates_of
+from simpleworkflow.cli.top import snapshots as module
+from simpleworkflow.cli.top.snapshots import Counts, Looker, rates_of
 from simpleworkflow.model.records import Pulse
 from simpleworkflow.model.states import EventType
 from simpleworkflow.store.url import parse_url

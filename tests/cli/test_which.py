@@ -10,8 +10,8 @@ from support.waiting import until
 
 import simpleworkflow as swf
 from simpleworkflow.cli.main import main
-from simpleworkflow.cli.showing import Column, table_lines
-from simpleworkflow.cli.which import run_id_of
+from simpleworkflow.cli.runs.lookup import run_id_of
+from simpleworkflow.cli.screen.table import Column, table_lines
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import workers
 from simpleworkflow.worker.process import host_token

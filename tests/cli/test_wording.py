@@ -14,9 +14,9 @@ from support.ledger import Raw
 from support.old_runs import DAY, ended
 
 import simpleworkflow as swf
-from simpleworkflow.cli import work
 from simpleworkflow.cli.main import COMMANDS, main
-from simpleworkflow.cli.outbox import _status_lines
+from simpleworkflow.cli.outbox.status import _status_lines
+from simpleworkflow.cli.workers import worker as work
 from simpleworkflow.model.outbox import OutboxStatus
 
 

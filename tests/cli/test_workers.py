@@ -11,7 +11,7 @@ from support.ledger import Raw
 from support.terminal import assert_golden, command
 
 import simpleworkflow as swf
-from simpleworkflow.cli.workers import span_words
+from simpleworkflow.cli.workers.listing import span_words
 from simpleworkflow.model.names import span_of_prefix
 
 

@@ -17,7 +17,7 @@ from . import faults, parcels
 
 _context = multiprocessing.get_context("forkserver")
 _drivers = [f"simpleworkflow.store.drivers.{name}" for name in ("sqlite", "postgres")]
-_context.set_forkserver_preload(["simpleworkflow.cli.work", "simpleworkflow.worker.worker", *_drivers])
+_context.set_forkserver_preload(["simpleworkflow.cli.workers.serve", "simpleworkflow.worker.worker", *_drivers])
 _guard = threading.Lock()  # multiprocessing starts one at a time
 
 
@@ -30,7 +30,7 @@ def start(url: str, folder: Path, name: str, fault: faults.Fault) -> BaseProcess
 
 
 def _work(url: str, folder: str, name: str, fault: faults.Fault) -> None:
-    from simpleworkflow.cli.work import serve
+    from simpleworkflow.cli.workers.serve import serve
 
     log = os.open(Path(folder) / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)

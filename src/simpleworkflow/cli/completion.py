@@ -1,15 +1,11 @@
-"""`simpleworkflow completion SHELL`: the script that makes a shell complete commands and options.
-
-The script is click's own; it asks the command for candidates when Tab is pressed. It is printed for both names of the
-command, because people type the short one.
-"""
+"""`simpleworkflow completion SHELL`: prints click's script that completes commands and options, for both names."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import get_completion_class
 
-from .common import fail
+from .common.output import fail
 
 NAMES = ("simpleworkflow", "swf")
 SHELLS = ("bash", "zsh", "fish")

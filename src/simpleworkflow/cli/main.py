@@ -1,8 +1,4 @@
-"""The command's tree. Each subcommand lives in a module of its own, imported when called, so that `--help` is quick.
-
-Exit codes: 0 done; 1 the work could not be done, or the check found a problem (the message says why); 2 the
-command was called wrongly; 3 a worker stopped with code still running or entries unwritten.
-"""
+"""The tree of commands. The module of a command is imported when the command is called, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -14,36 +10,39 @@ from typing import Any
 import click
 
 from ..model.errors import InvalidURL, SimpleWorkflowError
-from .common import CALLED_WRONGLY, Group, fail, pointer
-from .streams import not_text, prepare, why_unwritable
+from .common.exit_codes import CALLED_WRONGLY
+from .common.group import Group, pointer
+from .common.output import fail
+from .common.streams import not_text, prepare, why_unwritable
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("init:init", "Write a small example project."),
-    "dev": ("dev:dev", "Run a worker that reloads when the code changes, and watch its runs."),
-    "worker": ("work:worker", "Run a worker for the App that MODULE holds."),
-    "explain": ("explain:explain", "Say where a run stands and why."),
-    "trigger": ("trigger:trigger", "Start a run."),
-    "runs": ("runs:runs", "List, show, watch and change runs."),
-    "history": ("history:history", "Draw the timeline of a run and tell its history."),
-    "schedule": ("schedule:schedule", "List, write, pause, resume, delete and run schedules."),
-    "workers": ("workers:workers", "List the workers that are alive."),
-    "events": ("events:events", "Print the audit trail of all runs."),
-    "top": ("top:top", "Show counts, rates, lateness and workers, live."),
-    "outbox": ("outbox:outbox", "Take events to others; see what waits, offer again, skip."),
-    "doctor": ("doctor:doctor", "Examine a database and the work in it."),
-    "prune": ("prune:prune", "Delete old finished runs for good."),
-    "migrate": ("schema:migrate", "Bring the tables of a database up or down; or print the SQL."),
-    "bench": ("bench:bench", "Measure what a database gives on this machine."),
+    "demo": ("demo:demo", "Watch 24 orders survive two killed workers."),
+    "init": ("project.init:init", "Write a small example project."),
+    "dev": ("dev.command:dev", "Run a worker that reloads when the code changes, and watch its runs."),
+    "worker": ("workers.worker:worker", "Run a worker for the App that MODULE holds."),
+    "explain": ("runs.explain:explain", "Say where a run stands and why."),
+    "trigger": ("runs.trigger:trigger", "Start a run."),
+    "runs": ("runs.group:runs", "List, show, watch and change runs."),
+    "history": ("history.command:history", "Draw the timeline of a run and tell its history."),
+    "schedule": ("schedules.group:schedule", "List, write, pause, resume, delete and run schedules."),
+    "workers": ("workers.listing:workers", "List the workers that are alive."),
+    "events": ("history.events:events", "Print the audit trail of all runs."),
+    "top": ("top.command:top", "Show counts, rates, lateness and workers, live."),
+    "outbox": ("outbox.group:outbox", "Take events to others; see what waits, offer again, skip."),
+    "doctor": ("maintenance.doctor:doctor", "Examine a database and the work in it."),
+    "prune": ("maintenance.prune:prune", "Delete old finished runs for good."),
+    "migrate": ("schema.group:migrate", "Bring the tables of a database up or down; or print the SQL."),
+    "bench": ("bench.command:bench", "Measure what a database gives on this machine."),
     "completion": ("completion:completion", "Print a completion script for a shell."),
 }
 """Name -> (module:command, the line that `--help` shows for it)."""
 GROUPS = ("runs", "schedule", "outbox", "migrate")
 OTHER_WORDS = {"status": ["explain", "runs show"], "start": ["trigger", "worker"], "run": ["trigger", "worker"]}
-"""What people type, and what they may have meant, where no spelling is near."""
+"""What people type -> commands that they may mean, where no command is spelled alike."""
 
 
 class Commands(Group):
-    """Users' mistakes end in one sentence, never in a traceback. Subcommands are imported when they are called."""
+    """The root. Mistakes of users end with one sentence, never with a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -57,7 +56,7 @@ class Commands(Group):
         return found
 
     def meant_by(self, ctx: click.Context, name: str) -> str:
-        """The group that has it, or a command that is spelled alike."""
+        """The group that has a command of that name, or a command that is spelled alike."""
         from difflib import get_close_matches
 
         groups = {group: self.get_command(ctx, group) for group in GROUPS}

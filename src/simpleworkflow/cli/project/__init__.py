@@ -1,0 +1,1 @@
+"""`simpleworkflow init`: an example project, written from templates."""

@@ -1,0 +1,1 @@
+"""Commands about single runs: start, list, show, watch, explain and change them."""

@@ -1,0 +1,1 @@
+"""`simpleworkflow migrate …`: the tables of a database."""

@@ -1,0 +1,1 @@
+"""`simpleworkflow top`: a live view of counts, rates, lateness and workers."""

@@ -1,0 +1,1 @@
+"""`simpleworkflow worker` runs a worker as a process; `simpleworkflow workers` lists those that are alive."""
