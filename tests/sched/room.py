@@ -20,7 +20,7 @@ from simpleworkflow.model.records import HistoryEvent
 from simpleworkflow.model.states import Status
 
 QUICK = swf.Settings(lease=2.0, sweep_every=0.2, poll_every=0.1, local_check_every=0.1, drain=0.0)
-NO_JITTER: dict[str, Any] = {"base": "20ms", "jitter": 0.0}
+NO_JITTER: dict[str, Any] = {"initial": "20ms", "jitter": 0.0}
 SUBJECTS = "workflow_name", "activity_name", "timer_id", "signal_name"
 
 Line = tuple[int, str, Any, str | None]

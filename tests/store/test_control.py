@@ -204,7 +204,7 @@ async def test_a_run_without_definition_needs_no_undo(ledger: Ledger, raw: Raw) 
 
 
 async def test_a_failure_starts_the_dead_letter_run(ledger: Ledger, raw: Raw) -> None:
-    await define(ledger, TYPE, on_failure="test.dead.v1")
+    await define(ledger, TYPE, dead_letter="test.dead.v1")
     lease = await leased(ledger, payload="[1]")
     await settle(ledger, failed(lease))
     (dead,) = await claim(ledger, offer("test.dead.v1"))
@@ -221,7 +221,7 @@ async def test_a_failure_starts_the_dead_letter_run(ledger: Ledger, raw: Raw) ->
 
 
 async def test_giving_up_after_crashes_starts_the_dead_letter_run(ledger: Ledger, raw: Raw) -> None:
-    await define(ledger, TYPE, on_failure="test.dead.v1")
+    await define(ledger, TYPE, dead_letter="test.dead.v1")
     lease = await leased(ledger, max_attempts=1)
     raw.age(lease.id, 60, "lease_until")
     assert await sweep(ledger) == {lease.id: Status.FAILED}
@@ -231,7 +231,7 @@ async def test_giving_up_after_crashes_starts_the_dead_letter_run(ledger: Ledger
 
 @pytest.mark.parametrize("ending", [succeeded, retried, released, overran], ids=lambda ending: ending.__name__)
 async def test_only_a_failure_starts_a_dead_letter_run(ledger: Ledger, raw: Raw, ending: Any) -> None:
-    await define(ledger, TYPE, on_failure="test.dead.v1", on_cancel="test.undo.v1")
+    await define(ledger, TYPE, dead_letter="test.dead.v1", on_cancel="test.undo.v1")
     await settle(ledger, ending(await leased(ledger)))
     assert len(raw.rows("1 = 1")) == 1
 

@@ -445,7 +445,7 @@ async def test_no_run_begins_paused(ledger: Ledger, raw: Raw) -> None:
 
 async def test_a_run_may_be_inserted_as_one_that_has_ended(ledger: Ledger, raw: Raw) -> None:
     """An import: it starts nothing that an end would start."""
-    await define(ledger, "test.odd.v1", on_failure="test.dead.v1")
+    await define(ledger, "test.odd.v1", dead_letter="test.dead.v1")
     text = f"INSERT INTO workflow.workflow_run (type, status, finished_at) VALUES ('test.odd.v1', 'failed', {raw.now})"
     (made,) = raw.sql(f"{text} RETURNING id")
     assert raw.events(made["id"]) == ["created"]

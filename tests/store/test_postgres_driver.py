@@ -292,7 +292,7 @@ class Pooled(PostgresDriver):
 
 async def whole_life(ledger: Ledger) -> list[str]:
     """Every operation of the store at least once; the events of the run that lived through them."""
-    await define(ledger, "test.work.v1", on_cancel="test.undo.v1", on_failure="test.dead.v1")
+    await define(ledger, "test.work.v1", on_cancel="test.undo.v1", dead_letter="test.dead.v1")
     await ledger.run(workers.announce("w1", "w1", "host", 1, [("", "z")]))
     assert [worker.spans for worker in await ledger.run(workers.alive(silence=60))] == [[("", "z")]]
     (run_id,) = await create(ledger, idempotency_key="k")

@@ -100,7 +100,7 @@ async def _retrying(call: Callable[[], Awaitable[object]]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_happens_at_once_every_run_tells_a_lawful_story(ledger: Ledger, raw: Raw, seed: int) -> None:
     dice = random.Random(seed)
-    await define(ledger, TYPE, on_cancel="test.undo.v1", on_failure="test.dead.v1")
+    await define(ledger, TYPE, on_cancel="test.undo.v1", dead_letter="test.dead.v1")
     made = await families(ledger, dice)
     await asyncio.gather(
         *(worker(ledger, f"w{n}", random.Random(seed * 10 + n)) for n in range(3)),

@@ -105,12 +105,14 @@ def test_an_event_is_added_as_the_recipe_says(tmp_path: Path) -> None:
         assert f"`{named}`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", MISSED)
 def test_an_event_that_lacks_a_step_is_missed(tmp_path: Path, step: str) -> None:
     recipe = RECIPE if step == "line" else RECIPE | {"dump": lambda scratch: None}
     assert_step_is_missed(tmp_path, recipe, step, MISSED[step], FILES, CHECKS)
 
 
+@pytest.mark.slow
 def test_without_the_pragma_the_table_cannot_be_renamed(tmp_path: Path) -> None:
     """Why the recipe names it."""
     recipe = RECIPE | {"migration": lambda scratch: add_migration(scratch, ""), "dump": lambda scratch: None}

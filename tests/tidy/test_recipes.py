@@ -90,6 +90,7 @@ def test_a_query_is_added_as_the_recipe_says(tmp_path: Path) -> None:
         assert f"`{named}`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN_QUERIES)
 def test_a_query_that_lacks_a_step_is_missed_with_a_sentence(tmp_path: Path, what: str) -> None:
     recipe, message = BROKEN_QUERIES[what]
@@ -167,16 +168,19 @@ def test_a_move_is_added_as_the_recipe_says(tmp_path: Path) -> None:
         assert f"`{named}`" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", MISSED_MOVES)
 def test_a_move_that_lacks_a_step_is_missed_with_a_sentence(tmp_path: Path, step: str) -> None:
     assert_step_is_missed(tmp_path, MOVE, step, MISSED_MOVES[step], MOVE_FILES, MOVE_CHECKS)
 
 
+@pytest.mark.slow
 def test_a_move_that_forgets_the_version_is_missed_with_a_sentence(tmp_path: Path) -> None:
     recipe = MOVE | {"statement": lambda scratch: add_statement(scratch, "")}
     assert_step_is_missed(tmp_path, recipe, "", "unpause_runs: version + 1", MOVE_FILES, MOVE_CHECKS)
 
 
+@pytest.mark.slow
 def test_a_performer_that_the_table_does_not_name_is_missed_with_a_sentence(tmp_path: Path) -> None:
     def name_another(scratch: Scratch) -> None:
         add_row(scratch)
