@@ -38,7 +38,7 @@ PRIVATE = re.compile(
 """Fields of asyncio that it does not promise, locals of frames, and closures."""
 IDIOMS = re.compile(
     r"how-manieth|whoever|nobody's|somebody's|in the book|beside the code|minds |hands on|comes? along|takes? along|"
-    r"story|patience|the last word|unburned|of its own making|knock|the bell|"
+    r"\bstory\b|the last word|unburned|of its own making|\bknock|the bell|"
     r"the door\b|the stage\b|the crew\b|the ledger\b",
     re.IGNORECASE,
 )

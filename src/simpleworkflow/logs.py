@@ -52,7 +52,7 @@ def configure(format: Format = "text", level: str = "INFO", stream: TextIO | Non
 
 @contextmanager
 def standing_by(handler: logging.Handler, level: str) -> Iterator[None]:
-    """For a program that loads somebody's code, which may set up logging itself. While it is loaded the handler takes
+    """For a program that loads the user's code, which may set up logging itself. While it is loaded the handler takes
     what finds no other one; afterwards it becomes the root's, unless that code has given the root handlers of its own
     (a handler that was there from the start would make `logging.basicConfig` do nothing)."""
     handler.addFilter(RunFilter())
@@ -92,7 +92,7 @@ def _handler(format: Format, stream: TextIO | None = None) -> logging.Handler:
 
 
 def loading_for(format: Format, level: str) -> AbstractContextManager[None]:
-    """`configure` around the loading of somebody's code."""
+    """`configure` around the loading of the user's code."""
     return standing_by(_handler(format), level)
 
 
@@ -193,8 +193,8 @@ def _shown(value: Any) -> str:
 def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         name = args.thread.name if args.thread is not None else "that is gone"
-        story = (args.exc_type, args.exc_value, args.exc_traceback)
-        log.error("the thread %s broke: %s", name, args.exc_type.__name__, exc_info=story)
+        details = (args.exc_type, args.exc_value, args.exc_traceback)
+        log.error("the thread %s broke: %s", name, args.exc_type.__name__, exc_info=details)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,8 +1,8 @@
 """How often to look for what nobody may tell us of: soon after something happened, seldom at rest.
 
 Hints can be lost, a pooler passes none on, and a SQLite file tells nobody that it was written to. So there are looks,
-and looks have two prices: those that find nothing, and the wait of whoever came just after one. A fixed pause pays one
-of them all day. This one grows with the silence: whoever comes waits for an eighth of the rest before, or for the
+and looks have two prices: those that find nothing, and the wait of what came just after one. A fixed pause pays one
+of them all day. This one grows with the silence: what comes next waits for an eighth of the rest before, or for the
 shortest pause, at most; what happens alone is followed by some forty to fifty looks at the usual bounds; and nobody has
 to draw a line between busy and idle. Looks that take long come less often, and after one that failed there is no hurry.
 

@@ -114,7 +114,7 @@ async def test_a_hint_that_the_server_refuses_fails_neither_a_trigger_nor_an_end
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full queue of notifications, which may be another database's doing, refuses the commit that brings one more."""
-    execute, refused, both = PostgresDriver._execute, list[str](), {"insert_plain", "finish_counted"}
+    execute, refused, both = PostgresDriver._execute, list[str](), {"insert_runs", "finish_counted"}
 
     async def full(self: PostgresDriver, connection: Any, wanted: Any) -> Any:
         if getattr(wanted, "name", "") in both and wanted.parameters["telling"]:

@@ -160,29 +160,31 @@ class Recorded(SimpleWorkflowError):
         PermanentError or RetryAfter that was raised from another error, by that one.
         """
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        stories = list(_stories(self.error, _DEEPEST))
-        return any(_is_named(one, story) for one in kinds for story in stories)
+        errors_inside = list(_each_error(self.error, _DEEPEST))
+        return any(_is_named(one, details) for one in kinds for details in errors_inside)
 
     @property
     def data(self) -> Any:
         """What the exception had to say in JSON, by its method `__swf_data__`; None if it had nothing."""
-        return next((story["data"] for story in _stories(self.error, _DEEPEST) if story.get("data") is not None), None)
+        return next(
+            (details["data"] for details in _each_error(self.error, _DEEPEST) if details.get("data") is not None), None
+        )
 
 
-def _stories(story: Any, depth: int) -> Iterator[dict[str, Any]]:
+def _each_error(details: Any, depth: int) -> Iterator[dict[str, Any]]:
     """A recorded error, the members of a group, and behind errors that only pass on another one, that one."""
-    if not isinstance(story, dict) or depth <= 0:
+    if not isinstance(details, dict) or depth <= 0:
         return
-    yield story
-    members = story.get("members")
+    yield details
+    members = details.get("members")
     for member in members if isinstance(members, list) else []:
-        yield from _stories(member, depth - 1)
-    if _passes_on(story):
-        yield from _stories(story.get("cause"), depth - 1)
+        yield from _each_error(member, depth - 1)
+    if _passes_on(details):
+        yield from _each_error(details.get("cause"), depth - 1)
 
 
-def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
-    own, module, bases = str(story.get("type") or ""), story.get("module"), story.get("bases")
+def _is_named(kind: type[BaseException] | str, details: dict[str, Any]) -> bool:
+    own, module, bases = str(details.get("type") or ""), details.get("module"), details.get("bases")
     names = [f"{module}.{own}" if module else own, *(bases if isinstance(bases, list) else ())]
     if kind is BaseException:
         return bool(own)
@@ -193,10 +195,10 @@ def _is_named(kind: type[BaseException] | str, story: dict[str, Any]) -> bool:
     return class_name(kind) in names or (not module and own == kind.__qualname__)
 
 
-def _passes_on(story: dict[str, Any]) -> bool:
+def _passes_on(details: dict[str, Any]) -> bool:
     """Our own errors that say what another one did, on purpose."""
-    is_ours = story.get("module") == __name__ and story.get("type") in _PASSING_ON
-    return is_ours and not story.get("while_handling")
+    is_ours = details.get("module") == __name__ and details.get("type") in _PASSING_ON
+    return is_ours and not details.get("while_handling")
 
 
 class RunEnded(Recorded):

@@ -74,18 +74,22 @@ def describe(error: BaseException, *, permanent: bool = False, also: tuple[str, 
 
 def steps_of(error_json: str | None) -> list[str]:
     """The same, from an error on record."""
-    story = payload.decode(error_json or "null", what="error")
-    steps = story.get("steps") if isinstance(story, dict) else None
+    details = payload.decode(error_json or "null", what="error")
+    steps = details.get("steps") if isinstance(details, dict) else None
     return [step for step in steps if isinstance(step, str)] if isinstance(steps, list) else []
 
 
 def doubtful_call(error_json: str | None, hold_reason: str | None) -> str | None:
     """The place of the call whose error holds this run, since it may be on record under another name; None when the run
     is held for another reason, since its newest error may be an old one."""
-    story = payload.decode(error_json or "null", what="error")
-    if not isinstance(story, dict) or hold_reason is None or hold_reason_of(str(story.get("message"))) != hold_reason:
+    details = payload.decode(error_json or "null", what="error")
+    if (
+        not isinstance(details, dict)
+        or hold_reason is None
+        or hold_reason_of(str(details.get("message"))) != hold_reason
+    ):
         return None
-    found = story.get("new")
+    found = details.get("new")
     return found if isinstance(found, str) else None
 
 
@@ -197,8 +201,8 @@ def _data(error: BaseException, limit: int) -> dict[str, Any]:
 def _on_record(error: BaseException, most: int) -> Any:
     """What an error of ours stands for: the original is nowhere at hand, on no execution, but it is on record."""
     try:
-        story = brief(error.error, traceback=most) if isinstance(error, Recorded) else None
-        return payload.decode(payload.encode(story, what="error")) if story else None
+        details = brief(error.error, traceback=most) if isinstance(error, Recorded) else None
+        return payload.decode(payload.encode(details, what="error")) if details else None
     except Exception:
         return None  # somebody made it by hand
 
@@ -224,19 +228,19 @@ def brief(error: Any, depth: int = CAUSE_DEPTH, *, traceback: int = 0) -> dict[s
     return kept if cause is None else {**kept, "cause": cause}
 
 
-def traces(story: Any, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
+def traces(details: Any, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:
     """The tracebacks of an error on record, first what led to others; one line where there is none, as of a child."""
-    if not isinstance(story, dict) or depth <= 0:
+    if not isinstance(details, dict) or depth <= 0:
         return
-    members = story.get("members")
+    members = details.get("members")
     for one in members if isinstance(members, list) else []:  # their own are in the traceback of the group
         yield from traces(one.get("cause") if isinstance(one, dict) else None, depth - 1)
-    yield from traces(story.get("cause"), depth - 1)
-    lines = story.get("traceback")
+    yield from traces(details.get("cause"), depth - 1)
+    lines = details.get("traceback")
     if isinstance(lines, str) and lines:
         yield lines.rstrip("\n")
-    elif story.get("type"):
-        yield f"{story['type']}: {story.get('message')}"
+    elif details.get("type"):
+        yield f"{details['type']}: {details.get('message')}"
 
 
 def traces_of(error: BaseException | None, depth: int = 2 * CAUSE_DEPTH) -> Iterator[str]:

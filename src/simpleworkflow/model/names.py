@@ -23,7 +23,7 @@ MAX_TYPE_LENGTH = 200
 MAX_KEY_LENGTH = 255
 
 AFTERMATH = ("on_cancel:", "dead_letter:")
-"""How the keys of runs begin that the end of another run has started, with its story as their input."""
+"""How the keys of runs begin that the end of another run has started, with its details as their input."""
 
 _EXAMPLE = "for example billing.invoice.v1"
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")

@@ -1,6 +1,6 @@
 """pydantic's classes: models, its dataclasses, its own types. Written by pydantic, read by pydantic, never imported.
 
-Whoever has such a value has loaded pydantic, so it is found in `sys.modules`. Three dangers:
+A program with such a value has loaded pydantic, so it is found in `sys.modules`. Three dangers:
 
 - A dump may say less than the value: `exclude=True`, SecretStr, a serializer that rounds, a subclass in a field of its
   base type. So what was dumped is read back at once and compared; what differs is refused with its path.

@@ -37,7 +37,7 @@ def decode(text: str | bytes, as_type: Any = Any, *, what: str = "payload") -> A
 
 
 def reader(as_type: Any, *, what: str = "payload") -> Callable[[str | bytes], Any]:
-    """`decode` for whoever reads the same type over and over: its decoder is looked up once."""
+    """`decode` for callers that read the same type over and over: its decoder is looked up once."""
     try:
         read = decoder_of(as_type).decode
     except Exception:
@@ -168,5 +168,5 @@ def _explained(error: Exception, text: str | bytes, as_type: Any, what: str) -> 
     name = type_name(as_type) if isinstance(as_type, type) else str(as_type)
     if isinstance(error, _Unreadable):
         return PayloadError(f"{what} cannot be read as {name}: {error}; {error.remedy}")
-    story = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return InvalidInput(f"{what} does not fit {name}: {in_python(story)}")
+    details = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return InvalidInput(f"{what} does not fit {name}: {in_python(details)}")

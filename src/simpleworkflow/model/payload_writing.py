@@ -199,7 +199,7 @@ class Walk:
             if type(key) is not str or not key.isascii() or "\0" in key:
                 return self.items(self.renamed(value), depth)
             size += len(key)
-        self.seen += size  # whoever counts next compares the sum
+        self.seen += size  # the next count compares the sum
         return self.items(value, depth)
 
     def items(self, value: dict[str, object], depth: int) -> dict[str, object]:

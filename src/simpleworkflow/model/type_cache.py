@@ -2,7 +2,7 @@
 
 Two dangers, both silent. Annotations that compare equal need not mean the same: `A | B` and `B | A` are read in another
 order, `Literal[1]` equals `Literal[True]`, and the validators of two `Annotated` may compare equal and do different
-things. And a class that was made inside a function belongs to whoever called it: kept here, it would stay in memory
+things. And a class that was made inside a function belongs to its caller: kept here, it would stay in memory
 with all that its methods refer to. So annotations are told apart by the identity of the classes in them, in order, and
 only what lives as long as its module is kept.
 """

@@ -1,1 +1,1 @@
-"""The stage: user code runs here, and what it did is made durable."""
+"""User code runs here, and what it did is made durable."""

@@ -95,7 +95,7 @@ class Batcher(Generic[Item, Answer]):
         return answer
 
     def post(self, item: Item, reply: Reply[Answer]) -> None:
-        """The same for whoever would rather be called than wait. A reply must not raise."""
+        """The same with a callback instead of a future. A reply must not raise."""
         kind = self._kind(item)
         self._waiting.append((item, reply, kind))
         if len(self._busy) < self._flushers:
@@ -115,7 +115,7 @@ class Batcher(Generic[Item, Answer]):
         flusher.add_done_callback(self._over)
 
     def _over(self, flusher: asyncio.Task[None]) -> None:
-        """One that was cancelled, perhaps before its first step, leaves whoever waits behind it to another one."""
+        """One that was cancelled, perhaps before its first step, leaves what waits behind it to another one."""
         self._busy.discard(flusher)
         if self._waiting and not self._patient and not self._busy:
             if self._abandoned:
@@ -161,7 +161,7 @@ class Batcher(Generic[Item, Answer]):
             self._busy.discard(asyncio.current_task())
 
     def _tell_cut_off(self, batch: Iterable[Waiting[Item, Answer]]) -> None:
-        """Whoever stops the tasks of a loop stops flushes, too: callers who were promised an answer get one. What is
+        """Code that cancels all tasks of a loop cancels flushes, too: callers that wait for an answer get one. What is
         patient is abandoned by its owner, who knows."""
         if not self._patient:
             refuse_all(batch, StoreUnavailable("the task that was writing this was cancelled before it had an answer"))

@@ -41,7 +41,7 @@ _LONGEST_KEY = 255
 
 
 class Body:
-    """The body of a step while it runs. Tasks that it makes are its own: stopped with it, and nobody's when it is over,
+    """The body of a step while it runs. Its tasks are stopped with it, and belong to no run when it is over,
     since a connection pool that was opened inside a step must outlive it."""
 
     __slots__ = ("attempt", "is_over", "lease", "name", "step_id", "tasks")

@@ -1,7 +1,7 @@
 """A workflow called like a function, `await ship(order)`: no run would exist, and nothing in it would be durable.
 
-Right in a unit test that passes a context of its own making, so any object goes that may stand for one. Refused is what
-cannot: no context at all, a plain value, an input in its place, or a wrong number of arguments.
+Right in a unit test that passes a context that it has made itself, so any object goes that may stand for one. Refused
+is what cannot: no context at all, a plain value, an input in its place, or a wrong number of arguments.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Execution(Stage):
         self._root = root
 
     def try_at_once(self) -> Coroutine[Any, Any, None] | None:
-        """In the task that calls this, which is nobody's so far. None when the code has come to its end without
+        """In the task that calls this, which belongs to no run so far. None when the code has come to its end without
         waiting for anything; otherwise the caller awaits the rest, and is this run's own task from now on."""
         context, code = contextvars.copy_context(), self._perform()
         self._root = asyncio.current_task(self._loop)
@@ -109,7 +109,7 @@ class Execution(Stage):
         else:
             self._set_deadline()
             return self._rest(code, waits_for, context)
-        self._root = None  # the task is nobody's again: what stops this run must not stop the next
+        self._root = None  # the task belongs to no run again: what stops this run must not stop the next
         if self._beside():
             self._loop.call_soon(self._close, ending, 0.0)  # what it set going gets to begin, as in any task
         else:
@@ -165,7 +165,7 @@ class Execution(Stage):
         """For sync handlers: run a durable call on the worker's loop and block this thread until it returns."""
         if self.reason is not None:
             self._told = True
-            _NEVER.wait(REFUSAL_PAUSE)  # whoever catches everything and tries again does so slowly
+            _NEVER.wait(REFUSAL_PAUSE)  # code that catches everything and tries again does so slowly
             raise ExecutionStopped
         try:
             branch = BRANCH.get()

@@ -4,7 +4,7 @@ One call per attempt of a step that failed, and one per execution of a run that 
 will be tried again or the workflow may still handle it, ERROR when a run has ended or waits for an operator: alerts
 are made on levels.
 
-Dangers: an error may hold somebody's data (`log_errors` says how much of it may be written), an exception may refuse to
+Dangers: an error may hold personal data (`log_errors` says how much of it may be written), an exception may refuse to
 be shown, a hook may raise. None of this may change what becomes of the run, so nothing here raises.
 """
 
@@ -141,18 +141,18 @@ class Failures:
         error, words = failure.error, (_what_happened(failure), self._shown(failure.error))
         extra = about(lease, worker=self._worker, **labels)
         is_traced = self._detail == "traceback" and error.__traceback__ is not None
-        story = (type(error), error, error.__traceback__) if is_traced else None
-        record = log.makeRecord(log.name, level, __file__, 0, "%s: %s", words, story, "_log", extra)
+        details = (type(error), error, error.__traceback__) if is_traced else None
+        record = log.makeRecord(log.name, level, __file__, 0, "%s: %s", words, details, "_log", extra)
         if is_traced:
             record.exc_text = _traceback(error)  # what formatters write: not megabytes, and nothing that a file refuses
         log.handle(record)
 
     def _contained(self, what: str, failure: Failure, lease: Lease, error: BaseException) -> None:
-        """The last resort: whatever happens here is nobody's failure."""
+        """The last resort: whatever happens here fails nothing."""
         with suppress(Exception):
-            story = error if self._detail == "traceback" else None
+            details = error if self._detail == "traceback" else None
             extra = about(lease, worker=self._worker, error_type=type(error).__name__)
-            log.warning("%s for run %s: %s", what, failure.run_id, self._shown(error), exc_info=story, extra=extra)
+            log.warning("%s for run %s: %s", what, failure.run_id, self._shown(error), exc_info=details, extra=extra)
 
     def _shown(self, error: BaseException) -> str:
         return type(error).__name__ if self._detail == "type" else mask_text(one_line(error))

@@ -2,7 +2,7 @@
 
 A lost hint costs latency (polling finds the work), so sending one is never allowed to fail anything. One that travels
 with a commit could: PostgreSQL refuses the whole commit when its queue of notifications is full, and that queue belongs
-to all databases of a server. Whoever is refused with a hint in hand tries again without one.
+to all databases of a server. A commit that is refused with a hint is tried again without one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Hint(StrEnum):
     """A leased run was cancelled, held or deleted: owners look at their leases."""
 
     OUTBOX = "outbox"
-    """A run has emitted an event: whoever takes events to others may look. Ends and other news of runs wake it too."""
+    """A run has emitted an event: the relay of the outbox may look. Ends and other news of runs wake it too."""
 
     SCHEDULES = "schedules"
     """A schedule was written or resumed: its next slot may come sooner than anybody expects."""
@@ -95,7 +95,7 @@ class Hinter:
         if sender is not None and not (await asyncio.wait({sender}, timeout=0.5))[0]:
             sender.cancel()
             await asyncio.wait({sender}, timeout=1.0)
-        elif self._kinds:  # whoever ended the loop has stopped the sender half way
+        elif self._kinds:  # the end of the loop has stopped the sender half way
             last = asyncio.create_task(self._send())
             await asyncio.wait({last}, timeout=0.5)
             last.cancel()

@@ -35,7 +35,7 @@ FLUSHERS = 3
 BATCH = 1000
 """Entries of one flush. Fewer and larger ones leave more of two cores to the work itself."""
 FLIGHTS: dict[Hashable, int] = {Kind.RESULT: 2}
-"""How many batches of a kind may be under way. Whoever waits for a step's record goes on afterwards, so two keep both
+"""How many batches of a kind may be under way. Code that waits for a step's record goes on afterwards, so two keep both
 sides busy."""
 CAPACITY = 5000
 """Entries that may wait for the database before a worker claims nothing more, unless it has very many slots."""
@@ -97,7 +97,7 @@ class Journal:
         return outcome
 
     def post(self, entry: Entry, heard: Reply[Outcome]) -> None:
-        """The same for whoever would rather be called; `heard` must not raise."""
+        """The same with a callback, which must not raise."""
         self._pending += 1
         if self._lines and entry.run_id in self._lines:
             self._lines[entry.run_id].append(id(entry))  # behind what the same run could not write yet

@@ -1,4 +1,4 @@
-"""One pass over all runs: page by page, batch by batch, in nobody's way.
+"""One pass over all runs: page by page, batch by batch, without delaying others.
 
 Deleting is work that can wait, beside work that cannot. So looks and batches are kept about as short as their AIM, with
 fewer or more runs in them as the database turns out to be slow or quick. A batch has a bound of rows as well: runs of

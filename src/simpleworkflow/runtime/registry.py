@@ -334,7 +334,7 @@ class Registry:
         self._workflows: dict[str, Workflow[Any, Any]] = {}
         self._schedules: dict[str, NewSchedule] = {}
         self.changes = 0
-        """Grows whenever a workflow comes or goes, for whoever remembers something about them."""
+        """Grows whenever a workflow is added or removed, so that caches know."""
         self.outbox_rules: list[OutboxRule] = []
         """Which lifecycle events go to the outbox; a worker tells the database when it starts."""
         self.error_hooks: list[ErrorHook] = []

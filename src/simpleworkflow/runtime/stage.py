@@ -258,7 +258,7 @@ class Stage(ABC):
         self.write(record).add_done_callback(self._kept)
 
     def give_up(self, wait: Wait) -> None:
-        """Code that goes on has stopped waiting: a row that says otherwise would mislead whoever asks."""
+        """Code that goes on has stopped waiting: a row that says otherwise would mislead readers."""
         if wait.record is None or not wait.is_told or self.is_over:
             return
         record = replace(wait.record, due_in=None, clears_suspicion=False, error=GIVEN_UP)

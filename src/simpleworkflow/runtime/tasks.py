@@ -70,7 +70,7 @@ def install_task_factory(loop: asyncio.AbstractEventLoop, detail: LogErrors = "t
 
 def _tell_uncaught(detail: LogErrors, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What nobody caught in this loop, mostly the error of a task that workflow code has left behind. Its text may hold
-    somebody's data."""
+    personal data."""
     error = context.get("exception")
     what = str(context.get("message") or "something went wrong in the worker's loop")
     told = "" if error is None else f": {type(error).__name__ if detail == 'type' else one_line(error)}"

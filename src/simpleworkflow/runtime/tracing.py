@@ -182,9 +182,9 @@ class Tracing:
         """An error as it stands in the run's row."""
 
         def tell() -> None:
-            story = payload.decode(as_json, what="error")
-            kind = ".".join(str(story[part]) for part in ("module", "type") if story.get(part))
-            told = {"type": kind, "message": story.get("message"), "stacktrace": story.get("traceback")}
+            details = payload.decode(as_json, what="error")
+            kind = ".".join(str(details[part]) for part in ("module", "type") if details.get(part))
+            told = {"type": kind, "message": details.get("message"), "stacktrace": details.get("traceback")}
             span.add_event("exception", {f"exception.{key}": mask_text(str(v)) for key, v in told.items() if v})
             span.set_status(self._api.StatusCode.ERROR, mask_text(line or kind))
 

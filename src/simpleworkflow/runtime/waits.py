@@ -50,7 +50,7 @@ class Wait:
         self.future = future
         self.step_id = step_id
         self.record = record
-        """The waiting row; None when whoever waits has written one of its own."""
+        """The waiting row; None when the waiting code has written one of its own."""
         self.is_known = is_known
         """There is a row already: it need not be written with a pause."""
         self.is_told = False

@@ -1,7 +1,7 @@
 """Runs side by side, but the events of one run in their order: what every sink owes that sends them one by one.
 
 A few runs are served at a time; within one, an event goes out when the one before it was taken. After a refusal the
-rest of that run is refused unsent, since whoever receives events may rely on having seen all earlier ones.
+rest of that run is refused unsent, since receivers may rely on having seen all earlier ones.
 
 A call must also come to an end before the relay gives up on it, because then nothing of it counts as taken. A receiver
 that is slow but well would run into that with a large batch, so nothing is started that could take longer than what is
@@ -37,7 +37,7 @@ async def deliver_by_run(
     until = monotonic() + CALL_SECONDS - longest
 
     async def serve() -> None:
-        for places in waiting:  # shared: whoever is free takes the next run
+        for places in waiting:  # shared: a thread that is free takes the next run
             refusal: Refusal | None = None
             for place in places:
                 if refusal is not None:

@@ -5,8 +5,8 @@ needs it exactly: the connection goes to the address that was checked, redirects
 can make us read for ever (docs/decisions/0002-dependencies.md).
 
 The answer is its status and headers; from then on the event counts. The body is of no interest and is never shown:
-whoever can choose a URL could read our network with it. It is read up to a limit only so that the connection can be
-used again, and a body that is long, slow or strange just costs the connection.
+a person who can choose a URL could read our network with it. It is read up to a limit only so that the connection can
+be used again, and a body that is long, slow or strange just costs the connection.
 
 So does anything that comes unasked, such as the 408 that a balancer sends before it closes an idle connection, or a
 body where none belongs: it would be taken for the answer to the next event, which nobody has read yet. Lines are taken

@@ -2,7 +2,7 @@
 
 The relay (worker/relay.py) hands over events that have been committed, a few at a time, in order per run. A sink
 answers for each: taken, or refused and why. Taken must mean that the other side has it: the relay marks it as published
-and never offers it again. A sink that dies in between is offered the same events again, so whoever receives them drops
+and never offers it again. A sink that dies in between is offered the same events again, so receivers drop
 what it has seen before, by the event's `id`.
 """
 

@@ -55,7 +55,7 @@ class RedisSink:
         until = monotonic() + CALL_SECONDS - TIMEOUT
         while waiting:
             wave = [places.pop(0) for places in waiting]
-            if monotonic() > until:  # a long story of one run on a slow line
+            if monotonic() > until:  # many events of one run on a slow connection
                 refusals: list[Refusal | None] = [NO_TIME_LEFT] * len(wave)
             else:
                 refusals = await self._offer([events[place] for place in wave])

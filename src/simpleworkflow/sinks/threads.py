@@ -1,4 +1,4 @@
-"""Threads of a sink's own, for what blocks: a look-up of a name, a write, a function of somebody's.
+"""Threads of a sink's own, for what blocks: a look-up of a name, a write, a function of the user's.
 
 Of its own, because one that never returns must not take those that others need. Daemons, because it must not keep the
 process from ending either. A closed sink may be used again, by the next worker of a program or the next test: then new

@@ -54,7 +54,7 @@ class Outage:
 
     def failed(self, error: Exception, began: float) -> None:
         """An operation that began then has failed, or has had no answer for a while. One that was merely too slow, or
-        in somebody's way, says nothing about the others."""
+        in the way of a lock, says nothing about the others."""
         if isinstance(error, StoreBusy) or (isinstance(error, StoreSlow) and began < self._answered):
             return
         if isinstance(error, StoreUnavailable):

@@ -1,4 +1,4 @@
-"""The crew: one role per file. claim takes runs, renew keeps them, sweep takes back what others lost, wake listens."""
+"""The worker, one role per file: claim takes runs, renew keeps their leases, sweep takes back what others lost."""
 
 from .options import WorkerOptions
 from .worker import Worker

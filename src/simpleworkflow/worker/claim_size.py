@@ -3,8 +3,8 @@
 Three things would waste time. Claims of one or two runs: a claim costs the database about as much as twelve runs in it,
 so while claimed runs still wait for their turn to start, the next claim waits until it is worth it. Claims of all that
 may be held: everything has been started long before the next answer comes, so none is larger than half of it. And a
-claim that was too large to be answered: payloads come along, so it is as large as they allow, and after one that failed
-the next asks for half.
+claim that was too large to be answered: an answer holds payloads, so it is as large as they allow, and after one that
+failed the next asks for half.
 
 Nothing is claimed that has no slot: a run that waits in this process could have run in another one. The exception are
 runs that end as soon as they start: they take no slot, and some hundredths of a second of them is claimed ahead.

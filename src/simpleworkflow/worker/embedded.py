@@ -1,4 +1,4 @@
-"""A worker inside a program of somebody's own: on a thread and an event loop of its own.
+"""A worker inside a program of the user's own: on a thread and an event loop of its own.
 
 The program's own loop may be blocked, or end and begin again; leases must be renewed meanwhile. Signals stay with the
 program. The thread is a daemon: a program that ends without stopping its worker leaves its runs to others.

@@ -30,7 +30,7 @@ async def hold_refused(
     ledger: Ledger, holdings: Holdings, worker: str, lease: Lease, error: BaseException, ending: Ending
 ) -> None:
     """The database refuses how it ended for good; executing it again would end the same way: an operator must see it.
-    Until the database lets us say so the run stays ours: whoever else got it would know nothing of what has run. At
+    Until the database lets us say so the run stays ours: another worker would know nothing of what has run. At
     last it is given back, as `ending` says."""
     reason = f"the database refused its ending: {failure.one_line(error)}"
     while True:

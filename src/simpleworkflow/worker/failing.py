@@ -1,6 +1,6 @@
 """Lanes whose claims fail: tried less often than the others, and known to those who ask why a run does not start.
 
-One row that no claim can take (a counter at its end, somebody's trigger that raises) fails every claim of its lane,
+One row that no claim can take (a counter at its end, a user's trigger that raises) fails every claim of its lane,
 and would fail those of every other lane that is claimed with it. So a claim of several lanes that failed is made lane
 by lane; a lane that failed alone rests, ever longer. What explain and doctor say of it goes out with the worker's
 announcement.

@@ -1,4 +1,4 @@
-"""The only loop of the crew's periodic roles: it survives its body, backs off, and stops when told to."""
+"""The loop of a worker's periodic roles: an error in its body does not end it; it backs off, and stops when asked."""
 
 from __future__ import annotations
 

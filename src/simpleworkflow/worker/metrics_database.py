@@ -49,7 +49,7 @@ class QueueReader:
         self._turn = asyncio.Lock()
 
     async def read(self) -> Reading:
-        async with self._turn:  # whoever comes meanwhile gets the same answer
+        async with self._turn:  # scrapes that come meanwhile get the same answer
             if monotonic() - self._read_at >= FRESH:
                 self._reading = await self._look()
                 self._read_at = monotonic()

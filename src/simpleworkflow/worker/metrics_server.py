@@ -138,7 +138,7 @@ class MetricsServer(threading.Thread):
         except asyncio.LimitOverrunError:
             writer.write(_response(False, Answer(400, TEXT, b"that request is too long\n")))
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
-            pass  # whoever asked has gone, or never finished asking; or the worker ends
+            pass  # the client has gone, or never finished its request; or the worker ends
         except Exception:
             log.exception("a request for metrics could not be answered")
         finally:

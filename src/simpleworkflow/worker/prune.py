@@ -1,7 +1,7 @@
 """The pruning role: workers whose App says `keep=` take turns at removing what is older than that.
 
 One worker at a time walks for a policy. Whose turn it is stands in a row of the database with a time limit, so that a
-worker which dies hands on by dying; no leader, no election. How far the pass has come stands there too: the next one
+worker that dies leaves it to the next; no leader, no election. How far the pass has come stands there too: the next one
 goes on from there, and a deploy does not start it anew. Should two walk at once all the same (one was frozen past its
 time), they skip each other's rows. A turn is bounded, stops at once when the worker stops, and a pass is followed by a
 rest that is long compared with it, so that a large table which keeps everything is not read all day.

@@ -1,8 +1,8 @@
 """The relay: takes events from the outbox to a sink, at least once, and each run's in order.
 
 Dangers, and what is done about them:
-- It may be killed at any point. What was published and not marked is published again by whoever takes its lanes; what
-  was marked had been published. Receivers drop what they have seen by the event's id.
+- It may be killed at any point. What was published and not marked is published again by the next owner of its lanes;
+  what was marked had been published. Receivers drop what they have seen by the event's id.
 - It may be frozen, lose its lanes, and wake up. Its marks must prove the lane's epoch under the lane's lock
   (store/operations/outbox.py): they do not land.
 - One event may be refused for ever. It is tried again with growing pauses, then it is dead; only the later events of
@@ -160,7 +160,7 @@ class Relay:
                 await self._rest(stopping, min(FIRST_PAUSE * 2 ** min(troubles - 1, 10), LONGEST_PAUSE))
 
     async def _rest(self, stopping: asyncio.Event, pause: float) -> None:
-        """Until a hint or the next poll; after trouble for so long, whoever calls."""
+        """Until a hint or the next poll; after trouble for so long, hints or not."""
         wanted = [stopping.wait()] if pause else [stopping.wait(), self._wake.wait()]
         waits = [asyncio.ensure_future(one) for one in wanted]
         patience = pause * random.uniform(0.8, 1.0) if pause else self._options.poll_every

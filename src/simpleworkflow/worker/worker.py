@@ -2,7 +2,8 @@
 
 It runs on one event loop (its own thread's when embedded, the main thread's under the command line), with one more
 thread for renewals. Stopping is in three acts: claim nothing more, let running code finish until the drain deadline,
-then stop the rest and hand it back unburned. None of it waits for a dead database longer than a few seconds.
+then stop the rest and hand it back without burning an attempt. None of it waits for a dead database longer than a few
+seconds.
 """
 
 from __future__ import annotations

@@ -128,13 +128,13 @@ class Children:
             told = {"status": run.status, "message": run.last_error, "error": failure.brief(run.error)}
             error = None if succeeded else payload.encode(told)
             status = StepStatus.SUCCEEDED if succeeded else StepStatus.FAILED
-            story = {"input": self._type(child_id), "output": output, "error": error}
-            await self._memo.add(step_id, StepKind.RESULT, status, **story)
+            details = {"input": self._type(child_id), "output": output, "error": error}
+            await self._memo.add(step_id, StepKind.RESULT, status, **details)
         if error is not None:
-            story = payload.decode(error)
-            kind = _ENDINGS.get(str(story.get("status")), RunFailed)
-            message = f"child run {child_id} {story.get('status')}: {story.get('message')}"
-            raise kind(message, step_id=step_id, error=story.get("error"))
+            details = payload.decode(error)
+            kind = _ENDINGS.get(str(details.get("status")), RunFailed)
+            message = f"child run {child_id} {details.get('status')}: {details.get('message')}"
+            raise kind(message, step_id=step_id, error=details.get("error"))
         what = f"result of run {child_id}"
         return self._memo.read(partial(payload.decode, as_type=as_type, what=what), output, step_id)
 

@@ -245,7 +245,7 @@ class Memo:
                 self.replay.fails(record.step_id)
 
     async def never(self) -> None:
-        """For calls whose outcome is no longer wanted: whoever awaits them is being stopped."""
+        """For calls whose outcome is no longer wanted: the code that awaits them is being stopped."""
         await asyncio.Event().wait()
 
     def is_beaten(self, step_id: str) -> bool:

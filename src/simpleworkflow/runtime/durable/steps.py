@@ -113,8 +113,8 @@ class Steps:
                 if type(error) is TypeError and is_miscalled(call.function, args, kwargs, error):
                     error = miscalled(kwargs, error)
                 attempt += 1
-                story = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
-                failed = await self._after_failure(call, step_id, error, story)
+                details = {"attempt": attempt, "elapsed": self._stage.clock.passed() - started, "input": seen}
+                failed = await self._after_failure(call, step_id, error, details)
             else:
                 elapsed = self._stage.clock.passed() - started
                 await self._memo.write(moves.remember(self._stage.lease, step_id, attempt, elapsed, seen, output))
@@ -137,9 +137,11 @@ class Steps:
                 return place
         return step_id
 
-    async def _after_failure(self, call: Call, step_id: str, error: BaseException, story: dict[str, Any]) -> str | None:
+    async def _after_failure(
+        self, call: Call, step_id: str, error: BaseException, details: dict[str, Any]
+    ) -> str | None:
         """Returns when it is time for another attempt; if there is none, with the error as it is on record."""
-        policy, attempt = call.options.retry, story["attempt"]
+        policy, attempt = call.options.retry, details["attempt"]
         permanent = not policy.retries(error) or failure.is_mistake(error)
         as_json, line = failure.describe(error, permanent=permanent)
         is_last = attempt >= policy.max_attempts or permanent
@@ -153,7 +155,7 @@ class Steps:
             retry_in=None if is_last else delay,
         )
         if is_last:
-            await self._memo.add(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **story)
+            await self._memo.add(step_id, StepKind.STEP, StepStatus.FAILED, error=as_json, **details)
             return as_json
         told = payload.encode(
             {
@@ -164,8 +166,8 @@ class Steps:
                 "delay": round(delay, 3),
             }
         )
-        story |= {"error": as_json, "due_in": delay, "told": told}
-        await self._memo.add(step_id, StepKind.STEP, StepStatus.RETRYING, **story)
+        details |= {"error": as_json, "due_in": delay, "told": told}
+        await self._memo.add(step_id, StepKind.STEP, StepStatus.RETRYING, **details)
         straggler = self._stragglers.pop(step_id, None)
         if straggler is not None:
             self._stage.begin_work()

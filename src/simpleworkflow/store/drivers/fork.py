@@ -1,6 +1,6 @@
 """A gate that is closed while the process forks.
 
-SQLite keeps its locks and mutexes in memory that fork() copies: a child born in the middle of somebody's transaction
+SQLite keeps its locks and mutexes in memory that fork() copies: a child born in the middle of a transaction
 would believe for ever that the file is locked by itself. So everything that touches a connection goes through this
 gate, and a fork waits, briefly, until nobody is inside.
 """

@@ -3,7 +3,7 @@
 Dangers, and what is done about them:
 - A deferred transaction that turns into a writer fails at once, whatever the busy timeout: every transaction here
   starts with BEGIN IMMEDIATE and waits for its turn, up to the caller's deadline. No "database is locked" gets out.
-- The writer waits for whoever comes first, and those behind may have less time: they leave the line when it is over.
+- The writer serves operations in order, and later ones may have less time: they leave the queue when it is over.
 - SQLite before 3.51.3 can corrupt a WAL file when a passive checkpoint races a writer in another connection.
   Automatic checkpoints are off; the writer thread checkpoints between its own transactions, in TRUNCATE mode, which
   takes the write lock first. Memory-mapped I/O stays off.
@@ -44,8 +44,8 @@ READERS = 2
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_RETRY = 1.0
 SOONEST_CHECK, BUSY_CHECK, CHANGE_CHECK = 0.002, 0.01, 0.1
-"""Seconds between two looks for what others have committed: right after a commit, while each look finds one (whoever
-hears of it reads the tables, and reads them once for many commits), and while there is none."""
+"""Seconds between two looks for what others have committed: right after a commit, while each look finds one (a
+listener reads the tables, and reads them once for many commits), and while there is none."""
 _PATIENCE = 60.0
 _BUSY_WAIT = 2.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

@@ -1,8 +1,9 @@
-"""What an operator's screens ask: one run's family and pieces, the crew, everybody's events, and how fast things move.
+"""What an operator's screens ask: one run's children and steps, the workers, the events of all runs, and how fast
+things move.
 
 Screens ask again and again, so every operation here costs what it shows and not what the tables hold: children and
 events come by the page, rates are counted from the newest events by id, lateness is looked up lane by lane. The one
-count that reads a whole table is `runs.count`; whoever shows it decides how often it is worth that.
+count that reads a whole table is `runs.count`; a screen decides how often it is worth that.
 """
 
 from __future__ import annotations

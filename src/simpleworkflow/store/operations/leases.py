@@ -42,7 +42,7 @@ class Crashes(NamedTuple):
 
 
 MOST = 2**30
-"""More crashes no row may have; one with more than these would be in nobody's claim."""
+"""More crashes no row may have; one with more than these would be claimed by no worker."""
 
 ONCE = Crashes(1, 1)
 AGAIN = Crashes(2, MOST)

@@ -113,7 +113,8 @@ def take_turn(policy: str, holder: str, *, lease: float) -> Steps[Turn | None]:
 
 @transaction
 def save_turn(policy: str, holder: str, place: UUID, *, more: int, lease: float) -> Steps[bool]:
-    """Put down how far the pass has come, and go on for so long; 0 hands on at once. False when the turn was lost."""
+    """Put down how far the pass has come, and go on for so long; 0 leaves it to the next worker at once. False when the
+    turn was lost."""
     rows = yield query("save_prune_turn", policy=policy, holder=holder, place=place, more=more, lease=to_us(lease))
     return bool(rows)
 

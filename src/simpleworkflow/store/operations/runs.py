@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,8 +22,6 @@ from ..protocol import Row, Steps, query, reading, scanning, statements, transac
 from .workers import definition_rows
 
 _CREATE_TRIES = 5
-_plain_row = itemgetter(0, 1, 2, 3)
-_NO_OPTIONS = NewRun(UUID(int=0), "", "", has_new_id=True)[4:]
 
 
 class Controlled(NamedTuple):
@@ -40,21 +37,20 @@ def create(
 ) -> Steps[list[Created | SimpleWorkflowError]]:
     """Create what is new and find what is not; one answer per request, so that a bad one harms no neighbour.
     `telling`: with a hint to those who look for work."""
-    is_plain = not repeated and all(map(_is_plain, runs))
-    return (yield from create_rows(runs, repeated, telling=telling, is_plain=is_plain))
+    return (yield from create_rows(runs, repeated, telling=telling))
 
 
 def create_rows(
-    runs: Sequence[NewRun], repeated: bool = False, *, telling: bool = False, is_plain: bool = False
+    runs: Sequence[NewRun], repeated: bool = False, *, telling: bool = False
 ) -> Steps[list[Created | SimpleWorkflowError]]:
-    """The same inside somebody's transaction."""
+    """The same inside a transaction of the caller."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
     for _ in range(_CREATE_TRIES):
         todo = [(index, run) for index, run in enumerate(runs) if index not in answers]
         if not todo:
             break
         todo.sort(key=lambda item: (item[1].idempotency_key or "", item[1].id.int))
-        answers |= yield from _create_once(todo, repeated, telling, is_plain)
+        answers |= yield from _create_once(todo, repeated, telling)
     busy = IdempotencyConflict(
         "its idempotency key is being changed by others, or by a transaction that yours cannot see"
     )
@@ -62,14 +58,11 @@ def create_rows(
 
 
 def _create_once(
-    todo: Sequence[tuple[int, NewRun]], repeated: bool, telling: bool, is_plain: bool
+    todo: Sequence[tuple[int, NewRun]], repeated: bool, telling: bool
 ) -> Steps[dict[int, Created | SimpleWorkflowError]]:
     """Insert; look at what was there before; look at what may not be there. The rest is tried again."""
     answers: dict[int, Created | SimpleWorkflowError] = {}
-    if is_plain:
-        rows = yield query("insert_plain", n=[_plain_row(run) for _, run in todo], telling=telling)
-    else:
-        rows = yield query("insert_runs", n=[_new_row(run) for _, run in todo], telling=telling)
+    rows = yield query("insert_runs", n=[_new_row(run) for _, run in todo], telling=telling)
     if len(rows) == len(todo):
         return {index: Created(run.id, True) for index, run in todo}
     made = {row["id"] for row in rows}
@@ -91,11 +84,6 @@ def _create_once(
 
 def _disabled(type: str) -> NotRunnable:
     return NotRunnable(f"{type} is disabled (workflow_registry.is_enabled is false); nothing was created")
-
-
-def _is_plain(run: NewRun) -> bool:
-    """Nothing but an id that was made for it, a type, a payload and a priority."""
-    return run[4:] == _NO_OPTIONS
 
 
 def _new_row(run: NewRun) -> tuple[Any, ...]:
@@ -140,7 +128,7 @@ def cancel(
 
 
 def cancel_rows(run_ids: Sequence[UUID], reason: str | None = None) -> Steps[list[Controlled]]:
-    """The same inside somebody's transaction."""
+    """The same inside a transaction of the caller."""
     return (yield from _control("cancel_runs", EventType.CANCELLED, run_ids, {"reason": reason}))
 
 
@@ -166,8 +154,8 @@ def resume(run_ids: Sequence[UUID], run_new: bool = False) -> Steps[list[Control
 
 
 def _said_to_be_new(row: Row, place: str) -> tuple[Any, ...]:
-    story = (as_new(place), StepKind.VALUE, StepStatus.SUCCEEDED, 0, 0, None, None, None, None)
-    return (row["id"], row["lease_epoch"], *story)
+    details = (as_new(place), StepKind.VALUE, StepStatus.SUCCEEDED, 0, 0, None, None, None, None)
+    return (row["id"], row["lease_epoch"], *details)
 
 
 @transaction

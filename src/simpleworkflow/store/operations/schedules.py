@@ -1,7 +1,7 @@
 """Schedules: starting the slots that have come, and everything that people do to a schedule.
 
 There is no leader. `fire` locks some schedules whose slot has come, starts the runs and moves each schedule on by
-compare-and-set, all in one transaction: whoever commits has fired the slot, a process that is killed before has done
+compare-and-set, all in one transaction: the process that commits has fired the slot, one that is killed before has done
 nothing. Two workers never have the same row (PostgreSQL passes over locked ones, SQLite has one writer). The following
 slot is computed here, between reading and writing, from the row and the database's clock alone.
 """

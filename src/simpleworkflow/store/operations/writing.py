@@ -310,7 +310,7 @@ def _write_endings(endings: Sequence[Ending], worker: str) -> Steps[set[Key]]:
 
 
 def settle_locked(endings: Sequence[Ending], worker: str) -> Steps[set[Key]]:
-    """With the locks held. Ends come last: one may take along a run that another entry sends back to pending."""
+    """With the locks held. Ends come last: one may also end a run that another entry sends back to pending."""
     ordered = sorted(endings, key=attrgetter("run_id"))
     done: set[Key] = set()
     for is_terminal in (False, True):

@@ -867,15 +867,6 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_na
 ON CONFLICT DO NOTHING
 RETURNING id, CASE WHEN $12::boolean THEN pg_notify('simpleworkflow_workflow', 'ready')::text END AS told
 
--- name: insert_plain
--- file: runs.sql
--- parameters: $1 to $4 n(run_id uuid, type text, payload json, priority integer), $5 telling boolean
-INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, now(), 3, true, now(), now()
-FROM (SELECT run_id, type, CAST(payload AS json) AS payload, priority FROM unnest($1::uuid[], $2::text[], $3::text[], $4::integer[]) AS n(run_id, type, payload, priority)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id, CASE WHEN $5::boolean THEN pg_notify('simpleworkflow_workflow', 'ready')::text END AS told
-
 -- name: runs_like
 -- file: runs.sql
 -- parameters: $1 to $2 n(run_id uuid, idempotency_key text)

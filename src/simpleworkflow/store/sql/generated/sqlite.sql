@@ -776,17 +776,6 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.ty
 ON CONFLICT DO NOTHING
 RETURNING id, CASE WHEN :telling THEN NULL END AS told
 
--- name: insert_plain
--- file: runs.sql
--- parameters: :now instant, :n(run_id uuid, type text, payload json, priority integer), :telling boolean
-INSERT INTO workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
-FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS type,
-    json_extract(value, '$[2]') AS payload, json_extract(value, '$[3]') AS priority
-  FROM json_each(:n)) AS n
-WHERE NOT EXISTS (SELECT 1 FROM workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id, CASE WHEN :telling THEN NULL END AS told
-
 -- name: runs_like
 -- file: runs.sql
 -- parameters: :n(run_id uuid, idempotency_key text)

@@ -44,17 +44,6 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_na
 ON CONFLICT DO NOTHING
 RETURNING id, {told}
 
--- name: insert_plain
--- The usual trigger: due at once, without options, and with as few columns as possible in its batch. Its id was made a
--- moment ago, so it cannot exist yet. A try whose answer was lost is repeated with insert_runs.
--- batch: n(run_id uuid, type text, payload json, priority integer)
--- param: telling boolean
-INSERT INTO workflow.workflow_run (id, type, payload, priority, run_at, max_attempts, attempts_unset, created_at, updated_at)
-SELECT n.run_id, n.type, n.payload, n.priority, :now, 3, true, :now, :now
-FROM :n
-WHERE NOT EXISTS (SELECT 1 FROM workflow.workflow_registry g WHERE g.workflow_name = n.type AND NOT g.is_enabled)
-RETURNING id, {told}
-
 -- name: runs_like
 -- The runs that have one of these ids or keys already.
 -- batch: n(run_id uuid, idempotency_key text)
