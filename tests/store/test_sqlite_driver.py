@@ -24,7 +24,7 @@ from simpleworkflow.clock import ManualClock
 from simpleworkflow.model.errors import StoreError, StoreUnavailable
 from simpleworkflow.model.moves import Outcome
 from simpleworkflow.model.states import Status
-from simpleworkflow.pace import Pace
+from simpleworkflow.poll_backoff import PollBackoff
 from simpleworkflow.store import Ledger, open_ledger
 from simpleworkflow.store.drivers import sqlite as driver
 from simpleworkflow.store.drivers.fork import GATE
@@ -216,9 +216,9 @@ async def test_a_look_for_changes_that_fails_is_no_news_and_is_followed_by_a_res
     ledger: Ledger = open_ledger(str(tmp_path / "hidden.db"))
     heard: list[str] = []
     pauses: list[float] = []
-    real = Pace.pause
+    real = PollBackoff.pause
 
-    def seen(looks: Pace, longest: float) -> float:
+    def seen(looks: PollBackoff, longest: float) -> float:
         pauses.append(real(looks, longest))
         return pauses[-1]
 
@@ -230,7 +230,7 @@ async def test_a_look_for_changes_that_fails_is_no_news_and_is_followed_by_a_res
     await eventually(lambda: heard == ["changed"], "the first look")
     with monkeypatch.context() as blind:
         blind.setattr(driver, "_version", fails)
-        blind.setattr(Pace, "pause", seen)
+        blind.setattr(PollBackoff, "pause", seen)
         await eventually(lambda: len(pauses) > 3, "looks that failed")
     assert pauses[-3:] == [driver.CHANGE_CHECK] * 3
     assert heard == ["changed"]

@@ -16,7 +16,7 @@ from simpleworkflow.model.records import Lease
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.protocol import Operation
 from simpleworkflow.worker import renew
-from simpleworkflow.worker.holdings import Holdings
+from simpleworkflow.worker.held_leases import HeldLeases
 from simpleworkflow.worker.process import own_identity
 from simpleworkflow.worker.renew import Renewer
 
@@ -58,11 +58,13 @@ class SlowTable:
 
 @contextmanager
 def a_renewer(table: SlowTable) -> Iterator[Renewer]:
-    holdings = Holdings()
-    holdings.add(Lease(new_id(), "a.run.v1", 1, 1, 0, 50, 100, "null", 600.0, None, None, 0, None, 0, 0), monotonic())
+    held_leases = HeldLeases()
+    held_leases.add(
+        Lease(new_id(), "a.run.v1", 1, 1, 0, 50, 100, "null", 600.0, None, None, 0, None, 0, 0), monotonic()
+    )
     renewer = Renewer(
         cast(Ledger, table),
-        holdings,
+        held_leases,
         identity=own_identity("crew"),
         spans=tuple,
         load=dict,

@@ -13,7 +13,7 @@ from support.waiting import eventually
 import simpleworkflow as swf
 from simpleworkflow.model.errors import StoreUnavailable
 from simpleworkflow.worker import intake
-from simpleworkflow.worker.holdings import Holdings
+from simpleworkflow.worker.held_leases import HeldLeases
 from simpleworkflow.worker.intake import Intake
 
 RESTFUL = swf.Settings(poll_every=30.0, concurrency=100)
@@ -61,7 +61,7 @@ class Room:
 
 
 def intake_of(claimer: MadeUp, free: int) -> Intake:
-    rest: dict[str, Any] = {"journal": SimpleNamespace(room=5_000), "holdings": Holdings()}
+    rest: dict[str, Any] = {"journal": SimpleNamespace(room=5_000), "held_leases": HeldLeases()}
     return Intake(None, claimer, RESTFUL, slots=Room(free), start=None, give_back=None, lose=None, **rest)  # type: ignore[arg-type]
 
 

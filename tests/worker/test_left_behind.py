@@ -16,7 +16,7 @@ import simpleworkflow as swf
 from simpleworkflow.clock import monotonic
 from simpleworkflow.runtime.journal import Journal
 from simpleworkflow.store.operations import runs, writing
-from simpleworkflow.worker import errands, parting
+from simpleworkflow.worker import run_followups, shutdown
 from simpleworkflow.worker import worker as worker_module
 from simpleworkflow.worker.worker import Worker
 
@@ -30,7 +30,7 @@ UNCONFIRMED = "the database did not confirm the end of 1 runs; open ones are tak
 async def nobody_can_write(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Locked by a stranger, and by one who comes when the worker's own transactions let him."""
     monkeypatch.setattr(worker_module, "STOP_GRACE", 0.3)
-    monkeypatch.setattr(parting, "GRACE", 0.3)
+    monkeypatch.setattr(shutdown, "GRACE", 0.3)
     blocker = Raw(url)
     await asyncio.to_thread(blocker.sql, "BEGIN IMMEDIATE" if blocker.is_sqlite else "BEGIN")
     if not blocker.is_sqlite:
@@ -185,12 +185,12 @@ async def test_what_can_be_neither_ended_nor_held_stays_with_its_worker_until_it
     async with app.worker() as embedded:
         worker = embedded._worker
         assert worker is not None
-        monkeypatch.setattr(errands, "HOLD_AGAIN", 1.5 * BRIEF.lease)
+        monkeypatch.setattr(run_followups, "HOLD_AGAIN", 1.5 * BRIEF.lease)
         monkeypatch.setattr(worker._journal._entries, "_flush", refuse)
         monkeypatch.setattr(runs, "hold", refuse_once)
         handle = await app.trigger(refused, start_within="1 day")
         await eventually(tried.is_set, "an attempt to hold it")
-        assert [lease.id for lease in worker._holdings.all()] == [handle.id], "it is no stranger, and is renewed"
+        assert [lease.id for lease in worker._held.all()] == [handle.id], "it is no stranger, and is renewed"
 
         async def is_held() -> bool:
             run = await handle.get()
@@ -198,7 +198,7 @@ async def test_what_can_be_neither_ended_nor_held_stays_with_its_worker_until_it
             return (run.status, run.is_held) == ("pending", True)
 
         await eventually(is_held, "held at the second attempt")
-        await eventually(lambda: not worker._holdings.all(), "no more of it here")
+        await eventually(lambda: not worker._held.all(), "no more of it here")
     run = await handle.get()
     assert run.started_at is not None
     assert (run.crashes, run.attempt) == (0, 0)

@@ -11,9 +11,9 @@ import pytest
 from support.waiting import eventually
 
 import simpleworkflow as swf
-from simpleworkflow import pace
+from simpleworkflow import poll_backoff
 from simpleworkflow.client.results import ResultWaiters
-from simpleworkflow.pace import Pace
+from simpleworkflow.poll_backoff import PollBackoff
 from simpleworkflow.store import Ledger
 from simpleworkflow.worker import intake
 from simpleworkflow.worker.worker import Worker
@@ -82,7 +82,7 @@ async def test_a_worker_looks_ever_less_often_and_no_less_than_it_was_told(
 ) -> None:
     app, pauses = swf.App(url, settings=swf.Settings(poll_every=0.2)), []
     real = intake.pause_unless
-    monkeypatch.setattr(pace, "REST", 0)  # what a look takes on a busy machine is another matter
+    monkeypatch.setattr(poll_backoff, "REST", 0)  # what a look takes on a busy machine is another matter
 
     async def seen(event: asyncio.Event, seconds: float) -> bool:
         pauses.append(seconds)
@@ -108,15 +108,15 @@ async def test_when_a_run_has_left_its_slot_the_next_is_soon_looked_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its claim may have been long ago; who waited for it is there again now."""
-    app, may_end, happened, real = swf.App(url, settings=RARELY), threading.Event(), [], Pace.happened
+    app, may_end, happened, real = swf.App(url, settings=RARELY), threading.Event(), [], PollBackoff.happened
 
-    def seen(looks: Pace) -> None:
+    def seen(looks: PollBackoff) -> None:
         happened.append(looks)
         real(looks)
 
     @app.workflow("t.long.v1")
     def long(ctx: swf.SyncContext) -> None:
-        monkeypatch.setattr(Pace, "happened", seen)  # from here on: the claim is behind us
+        monkeypatch.setattr(PollBackoff, "happened", seen)  # from here on: the claim is behind us
         assert may_end.wait(60)
 
     handle = await app.trigger(long)

@@ -14,7 +14,7 @@ from simpleworkflow.model.records import Lease
 from simpleworkflow.store import Ledger
 from simpleworkflow.store.operations import leases
 from simpleworkflow.worker import loop as crew_loop
-from simpleworkflow.worker.holdings import Holdings
+from simpleworkflow.worker.held_leases import HeldLeases
 from simpleworkflow.worker.loop import forever
 from simpleworkflow.worker.process import Identity
 from simpleworkflow.worker.renew import Renewer
@@ -27,12 +27,12 @@ class Crew:
     """A renewer that does one thing at a time, and what its worker knows."""
 
     def __init__(self, ledger: Ledger, worker: str) -> None:
-        self.holdings = Holdings()
+        self.held_leases = HeldLeases()
         rest: dict[str, Any] = {"identity": Identity(worker, "test", "here", 1), "spans": tuple, "load": dict}
-        self.renewer = Renewer(ledger, self.holdings, every=60.0, tell=lambda _: None, **rest)
+        self.renewer = Renewer(ledger, self.held_leases, every=60.0, tell=lambda _: None, **rest)
 
     def begins_a_claim(self) -> None:
-        self.holdings.claiming_since = monotonic()
+        self.held_leases.claiming_since = monotonic()
 
     async def reconciles(self) -> None:
         await self.renewer._reconcile()
@@ -79,7 +79,7 @@ async def test_it_is_handed_back_when_no_claim_is_under_way(ledger: Ledger, crew
 async def test_what_a_claim_has_brought_is_not_handed_back(ledger: Ledger, crew: Crew, stranger: Lease) -> None:
     crew.begins_a_claim()
     await crew.reconciles()
-    crew.holdings.add(stranger, monotonic())
+    crew.held_leases.add(stranger, monotonic())
     for _ in range(2):
         crew.begins_a_claim()
         await crew.reconciles()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from ..model.errors import InvalidInput
-from .borrowing import must_be_awaited
+from .caller_connection import must_be_awaited
 from .client import Client
 
 T = TypeVar("T")

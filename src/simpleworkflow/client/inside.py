@@ -22,7 +22,7 @@ from ..model.records import Created, NewRun
 from ..runtime.branches import BRANCH, IN_STEP
 from ..runtime.execute import Execution
 from ..runtime.labels import about
-from ..runtime.made import caller
+from ..runtime.made_calls import caller
 from ..runtime.tasks import CURRENT
 
 log = logging.getLogger("simpleworkflow.client")

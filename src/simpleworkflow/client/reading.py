@@ -21,7 +21,7 @@ from ..store.operations import events, outbox, runs, steps
 from ..store.operations import explain as explaining
 from ..store.protocol import Operation
 from ..store.url import mask_text
-from .asking import finished_within
+from .checks import finished_within
 from .client import Client
 from .explaining.explain import DEPTH
 from .explaining.explain import explain as explain_run

@@ -13,7 +13,7 @@ from uuid import UUID
 from ..clock import monotonic
 from ..model.errors import StoreUnavailable
 from ..model.records import Run
-from ..pace import Pace
+from ..poll_backoff import PollBackoff
 from ..runtime.hints import Hint
 from ..store import Ledger
 from ..store.operations import runs
@@ -32,7 +32,7 @@ class ResultWaiters:
         self._poll_every = poll_every
         self._waiting: dict[UUID, list[asyncio.Future[Run]]] = {}
         self._news = asyncio.Event()
-        self._looks = Pace(SOONEST)
+        self._looks = PollBackoff(SOONEST)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def finished(self, run_id: UUID) -> Run:

@@ -2,8 +2,8 @@
 
 Bad input is refused before anything is sent. Inside a workflow a trigger is a durable call: it starts a child once,
 however often the code runs (inside.py). A trigger with connection= is written in the caller's own transaction
-(borrowing.py); every other one goes through the engine, which writes it together with others that come at the same
-time.
+(caller_connection.py); every other one goes through the engine, which writes it together with others that come at the
+same time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..runtime import tracing
 from ..runtime.execute import Execution
 from ..runtime.registry import Workflow
 from ..store.operations import workers
-from .asking import check_served, similar_name
-from .borrowing import create_on
+from .caller_connection import create_on
+from .checks import check_served, similar_name
 from .client import Client
 from .handle import RunHandle
 from .inside import awaited, remember_created, start_children, workflow_here

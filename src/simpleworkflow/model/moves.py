@@ -65,7 +65,7 @@ _LEASED = frozenset({Status.LEASED})
 _PENDING = frozenset({Status.PENDING})
 
 _CREATORS = (
-    "client/borrowing.py",
+    "client/caller_connection.py",
     "client/triggers/batcher.py",
     "client/namespaces/schedules.py",
     "runtime/journal.py",  # child runs
@@ -74,12 +74,12 @@ _CREATORS = (
     PLAIN_SQL,
 )
 _JOURNAL = ("runtime/journal.py",)
-_ENDERS = (*_JOURNAL, "worker/errands.py", "worker/parting.py", "worker/renew.py")
+_ENDERS = (*_JOURNAL, "worker/run_followups.py", "worker/shutdown.py", "worker/renew.py")
 """The others hand back runs when the journal cannot."""
 _SWEEP = ("worker/sweep.py",)
 _OVERDUE = ("testing/env.py", "worker/overdue.py")
 _CANCELLERS = ("client/control.py", "runtime/journal.py", "worker/schedule.py", TRIGGERS, PLAIN_SQL)
-_HOLDERS = ("client/control.py", "worker/errands.py", "worker/histories.py")
+_HOLDERS = ("client/control.py", "worker/run_followups.py", "worker/histories.py")
 _OPERATORS = ("client/control.py",)
 
 

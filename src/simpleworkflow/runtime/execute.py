@@ -27,13 +27,13 @@ from ..model.errors import ExecutionStopped, Misfit
 from ..model.moves import Ending, Pause
 from ..model.records import History, Lease
 from . import tracing
+from .after_return import look_back
 from .branches import BRANCH, Branch
 from .context import Context, SyncContext
 from .driven import Driven
 from .durable.calls import DurableCalls
 from .labels import about
 from .lazily import Lazily
-from .look_back import look_back
 from .miscalled import as_mistake
 from .registry import Workflow
 from .stage import Services, Stage

@@ -6,8 +6,8 @@ same news reaches the run whose code was executing.
 
 The danger is to blame the innocent. Coroutines also go away unawaited when an exception takes the code elsewhere, when
 a step or a library drops them, and when another run, or the garbage collector, lets go of the last reference. So the
-run fails (made.py) only when a statement of its own has thrown the value away: `pay(ctx, order)` alone on its line, or
-as a condition. Everything else is named in a warning of the run, and left to Python.
+run fails (made_calls.py) only when a statement of its own has thrown the value away: `pay(ctx, order)` alone on its
+line, or as a condition. Everything else is named in a warning of the run, and left to Python.
 
 Where this Python has no such hook (python_internals.py), only its own warning remains.
 """

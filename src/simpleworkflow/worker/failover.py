@@ -18,7 +18,7 @@ from ..model.records import Renewal
 from ..runtime.journal import Journal
 from ..store import Ledger
 from ..store.operations import leases
-from .holdings import Holdings
+from .held_leases import HeldLeases
 from .slots import Key, key_of
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -32,7 +32,7 @@ class Failover:
     def __init__(
         self,
         ledger: Ledger,
-        holdings: Holdings,
+        held_leases: HeldLeases,
         journal: Journal,
         worker: str,
         *,
@@ -40,7 +40,7 @@ class Failover:
         go_on: Callable[[], None],
     ) -> None:
         self._ledger = ledger
-        self._holdings = holdings
+        self._held = held_leases
         self._journal = journal
         self._worker = worker
         self._hear = hear
@@ -51,7 +51,7 @@ class Failover:
 
     def changed(self) -> None:
         """In the worker's loop, before anything is written on the new timeline."""
-        self._unverified |= {key_of(lease) for lease in self._holdings.all()}
+        self._unverified |= {key_of(lease) for lease in self._held.all()}
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._verify(), name="simpleworkflow-failover")
 

@@ -21,7 +21,7 @@ from ..clock import monotonic
 from ..config import Settings
 from ..model.errors import StoreUnavailable
 from ..model.records import History, Lease
-from ..pace import Pace
+from ..poll_backoff import PollBackoff
 from ..runtime import tracing
 from ..runtime.journal import Journal
 from ..runtime.labels import about
@@ -30,8 +30,8 @@ from ..store import Ledger
 from ..store.outage import level
 from .claim import Claimer
 from .claim_size import ClaimSize
+from .held_leases import HeldLeases
 from .histories import read_histories
-from .holdings import Holdings
 from .loop import pause_unless
 from .slots import Key, Slots, key_of
 
@@ -67,7 +67,7 @@ class Intake:
         *,
         slots: Slots,
         journal: Journal,
-        holdings: Holdings,
+        held_leases: HeldLeases,
         start: Callable[[Lease, History | None, bool], Rest],
         give_back: Callable[[Lease, float], None],
         lose: Callable[[Lease], None],
@@ -79,7 +79,7 @@ class Intake:
         self._settings = settings
         self._slots = slots
         self._journal = journal
-        self._holdings = holdings
+        self._held = held_leases
         self._start = start
         self._give_back = give_back
         self._lose = lose
@@ -89,7 +89,7 @@ class Intake:
         self._patience: asyncio.Timeout | None = None
         """With the claim under way, if there is one."""
         self._suspects_after = 0.0
-        self._looks = Pace(SOONEST)
+        self._looks = PollBackoff(SOONEST)
         self._histories: dict[UUID, History] = {}
         self._unstarted: deque[tuple[Lease, float]] = deque()
         """What waits here to be started, and since when."""
@@ -142,10 +142,10 @@ class Intake:
                 free = self._free()
             took = 0.0
             if free > 0:
-                sent = self._holdings.claiming_since = monotonic()
+                sent = self._held.claiming_since = monotonic()
                 taken = await self._claim_until_stopped(free)
                 self._receive(taken, sent)
-                self._holdings.claiming_since = None
+                self._held.claiming_since = None
                 took = monotonic() - sent
                 if taken:
                     self._looks.happened()
@@ -172,9 +172,9 @@ class Intake:
         tracing.look()  # once per claim: a program may set its provider after it has started its worker
         now = monotonic()
         for lease in taken:
-            if lease.id in self._holdings and self._is_known(lease):
+            if lease.id in self._held and self._is_known(lease):
                 continue
-            self._holdings.add(lease, sent)
+            self._held.add(lease, sent)
             if lease.is_suspect:
                 self._start_one(lease)  # at once: there is one at a time, and it must be seen
             else:
@@ -185,7 +185,7 @@ class Intake:
     def _is_known(self, lease: Lease) -> bool:
         """Whether it has come before with the same epoch: the database has lost the first claim. What was begun is
         stopped, and the next claim gives the run an epoch that only one execution has."""
-        known = self._holdings.find(lease.id)
+        known = self._held.find(lease.id)
         if known is None or known.epoch != lease.epoch:
             return False
         log.warning("run %s was claimed again under the lease that it has here", lease.id, extra=about(lease))
@@ -266,7 +266,7 @@ class Intake:
             type in self._quick_types or (type not in self._waiting_types and self._claimer.is_async(type))
         )
         # A blocked loop, a slow database: others may have it by now.
-        is_late = not self._holdings.is_fresh(lease)
+        is_late = not self._held.is_fresh(lease)
         if is_late or self._stopping or not (at_once or lease.is_suspect or self._slots.free > 0):
             self._give_back(lease, 0.0)
             return None
@@ -285,7 +285,7 @@ class Intake:
             async with asyncio.timeout(None) as self._patience:
                 return await self._claim(free)
         except TimeoutError:
-            self._holdings.is_unsure = True
+            self._held.is_unsure = True
             return []
         finally:
             self._patience = None

@@ -26,7 +26,7 @@ from ..runtime.meter import Histogram, Meter
 from ..store import Ledger
 from . import metrics
 from .claim import Claimer
-from .holdings import Holdings
+from .held_leases import HeldLeases
 from .metrics_database import QueueReader, Reading
 from .slots import Slots
 
@@ -230,12 +230,18 @@ class Metrics:
     """What a worker sees of all this. Without an address there is no meter, nothing is counted and nothing served."""
 
     def __init__(
-        self, address: Address | None, name: str, slots: Slots, holdings: Holdings, claimer: Claimer, concurrency: int
+        self,
+        address: Address | None,
+        name: str,
+        slots: Slots,
+        held_leases: HeldLeases,
+        claimer: Claimer,
+        concurrency: int,
     ) -> None:
-        self.meter = None if address is None else Meter(holdings.find)
+        self.meter = None if address is None else Meter(held_leases.find)
         self._address = address
         self._name = name
-        self._parts = slots, holdings, concurrency
+        self._parts = slots, held_leases, concurrency
         self._claimer = claimer
 
     def stopping(self) -> None:
@@ -278,11 +284,11 @@ class Metrics:
     def _vitals(self) -> metrics.Vitals:
         """In the server's thread: copies and counts, nothing else."""
         assert self.meter is not None
-        slots, holdings, concurrency = self._parts
+        slots, held_leases, concurrency = self._parts
         executions = list(slots)
         resident = sum(execution.is_resident for execution in executions)
         executing = len(executions) - resident
-        return metrics.Vitals(concurrency, executing, resident, len(holdings), self.meter.unwritten())
+        return metrics.Vitals(concurrency, executing, resident, len(held_leases), self.meter.unwritten())
 
 
 async def _watch_loop(meter: Meter) -> None:

@@ -18,7 +18,7 @@ from ..model.names import Span
 from ..model.records import BEAT, Renewal
 from ..store import Ledger
 from ..store.operations import leases, workers, writing
-from .holdings import Holdings
+from .held_leases import HeldLeases
 from .loop import forever, pause_unless
 from .process import Identity
 
@@ -35,7 +35,7 @@ class Renewer(threading.Thread):
     def __init__(
         self,
         ledger: Ledger,
-        holdings: Holdings,
+        held_leases: HeldLeases,
         *,
         identity: Identity,
         spans: Callable[[], Sequence[Span]],
@@ -45,7 +45,7 @@ class Renewer(threading.Thread):
     ) -> None:
         super().__init__(name="simpleworkflow-renewer", daemon=True)
         self._ledger = ledger
-        self._holdings = holdings
+        self._held = held_leases
         self._identity = identity
         self._spans = spans
         self._load = load
@@ -112,7 +112,7 @@ class Renewer(threading.Thread):
         await self._ledger.close()
 
     async def _renew(self) -> None:
-        due = [(lease.id, lease.epoch, lease.lease_seconds) for lease in self._holdings.due()]
+        due = [(lease.id, lease.epoch, lease.lease_seconds) for lease in self._held.due()]
         due += await self._unheard_of()
         if not due:
             return
@@ -120,16 +120,16 @@ class Renewer(threading.Thread):
         news = await self._ledger.run(leases.renew(due, self._identity.id), timeout=self._timeout)
         for renewal in news:
             if renewal.renewed:
-                self._holdings.renewed(renewal.id, sent)
+                self._held.renewed(renewal.id, sent)
         self._tell(news)
 
     async def _unheard_of(self) -> list[tuple[UUID, int, float]]:
         """What a claim has leased to us while its answer waits behind user code that blocks the worker's loop."""
-        since = self._holdings.claiming_since
+        since = self._held.claiming_since
         if since is None or monotonic() - since < self._every * 2:
             return []
         leased = await self._ledger.run(leases.leased_by(self._identity.id), timeout=self._timeout)
-        return [(run_id, epoch, self._every * 6) for run_id, epoch in leased if run_id not in self._holdings]
+        return [(run_id, epoch, self._every * 6) for run_id, epoch in leased if run_id not in self._held]
 
     async def _watch(self) -> None:
         while True:
@@ -137,7 +137,7 @@ class Renewer(threading.Thread):
             if self._stopping.is_set():
                 return
             self._look.clear()
-            held = self._holdings.all()
+            held = self._held.all()
             if held:
                 try:
                     keys = [(h.id, h.epoch) for h in held]
@@ -161,8 +161,8 @@ class Renewer(threading.Thread):
         """Hand back what a claim with a lost answer left leased to us. The claim under way may explain a stranger, but
         none that was seen before it began."""
         leased = await self._ledger.run(leases.leased_by(self._identity.id))
-        under_way = self._holdings.claiming_since  # asked first: what it brings is known here before it is over
-        unknown = [one for one in leased if one[0] not in self._holdings]
+        under_way = self._held.claiming_since  # asked first: what it brings is known here before it is over
+        unknown = [one for one in leased if one[0] not in self._held]
         orphans = [one for one in unknown if one in self._strangers]
         if under_way is not None:
             orphans = [one for one in orphans if self._strangers[one] < under_way]

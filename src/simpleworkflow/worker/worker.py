@@ -36,22 +36,22 @@ from ..runtime.unawaited import install as watch_unawaited
 from ..store import Ledger
 from ..store.operations import steps
 from .claim import Claimer
-from .errands import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news, without_handler
 from .failover import Failover
-from .holdings import Holdings
+from .held_leases import HeldLeases
 from .intake import Intake, Rest
-from .introduce import introduce, say_ready, say_stopping, what_waits
 from .metrics_server import Metrics
 from .options import WorkerOptions
 from .overdue import Overdue
-from .parting import Parting
 from .process import own_identity, spare_collector
 from .prune import pruning
 from .relay_role import RelayRole
 from .renew import LEAVING, Renewer
+from .run_followups import confirm, hasten_undo, hold_refused, looking_up, prolong, tell_news, without_handler
 from .schedule import Scheduler
+from .shutdown import Shutdown
 from .slots import Key, Slots, drain, key_of, stop_all, trial
 from .stalls import watch_stalls
+from .startup import introduce, say_ready, say_stopping, what_waits
 from .sweep import sweeping
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -74,13 +74,13 @@ class Worker:
         self._relay = RelayRole(options.sink, options.relay, self.identity.id)
         self._slots = Slots(settings.concurrency)
         ledger.watch().waits = lambda: what_waits(len(self._slots))
-        self._errands: set[asyncio.Task[None]] = set()
-        self._holdings = Holdings()
+        self._followups: set[asyncio.Task[None]] = set()
+        self._held = HeldLeases()
         self._claimer = Claimer(
             ledger, registry, settings, worker=self.identity.id, spans=options.spans, any_type=options.fail_unknown
         )
         self._metrics = Metrics(
-            options.metrics, self.identity.name, self._slots, self._holdings, self._claimer, settings.concurrency
+            options.metrics, self.identity.name, self._slots, self._held, self._claimer, settings.concurrency
         )
         self._meter = self._metrics.meter
         self._overdue = Overdue(settings.sweep_every)
@@ -103,7 +103,7 @@ class Worker:
     def nudge(self) -> None:
         """Look for work, and at what is under way, now instead of at the next poll."""
         self._look()
-        if len(self._holdings):
+        if len(self._held):
             self._renewer.look()
 
     def _look(self, after_work: bool = False) -> None:
@@ -137,7 +137,7 @@ class Worker:
         twin.timelines.on_new = lambda: self._safely(self._failover.changed)
         self._renewer = Renewer(
             twin,
-            self._holdings,
+            self._held,
             identity=self.identity,
             spans=self._claimer.spans,
             load=lambda: self._slots.load(self._claimer.routed()) | self._claimer.failing.told(),
@@ -147,7 +147,7 @@ class Worker:
         self._services = self._make_services()
         self._intake = self._make_intake()
         self._failover = Failover(
-            self._ledger, self._holdings, self._journal, self.identity.id, hear=self._hear_renewals, go_on=self._look
+            self._ledger, self._held, self._journal, self.identity.id, hear=self._hear_renewals, go_on=self._look
         )
         await introduce(self._ledger, self._claimer, self.identity, self._stopping, self._registry.outbox_rules)
         own = self._registry.schedules_of(self._claimer.routed()) if self._with_schedules else None
@@ -177,7 +177,7 @@ class Worker:
             self._settings,
             slots=self._slots,
             journal=self._journal,
-            holdings=self._holdings,
+            held_leases=self._held,
             start=self._begin,
             give_back=self._give_back,
             lose=self._lose,
@@ -198,8 +198,8 @@ class Worker:
             on_changed=self._settings.on_changed,
             on_misfit=self._settings.on_misfit,
             failures=Failures(self._settings.log_errors, self._registry.error_hooks, self.identity.id),
-            is_fresh=self._holdings.is_fresh,
-            confirm=partial(confirm, self._ledger, self._holdings, self.identity.id),
+            is_fresh=self._held.is_fresh,
+            confirm=partial(confirm, self._ledger, self._held, self.identity.id),
             on_resident=self._look,
             home=self._ledger.home,
             by_name=self._registry.by_name,
@@ -262,7 +262,7 @@ class Worker:
         self, lease: Lease, ending: Ending | Pause, started: float, outcome: Outcome | None, error: Exception | None
     ) -> None:
         if outcome is Outcome.DONE:
-            self._holdings.remove(lease)
+            self._held.remove(lease)
             if lease.deadline_in is not None and (isinstance(ending, Pause) or not ending.status.is_terminal):
                 self._overdue.expect(lease.deadline_in - (self._clock.passed() - started))
             return
@@ -282,17 +282,17 @@ class Worker:
             self._metrics.refused(lease)
             has_begun = not isinstance(ending, Ending) or ending.started
             last = moves.release(lease, elapsed=ending.elapsed) if has_begun else moves.hand_back(lease, None)
-            self._send(hold_refused(self._ledger, self._holdings, self.identity.id, lease, error, last))
+            self._send(hold_refused(self._ledger, self._held, self.identity.id, lease, error, last))
         elif outcome is Outcome.LOST:
-            self._holdings.remove(lease)
+            self._held.remove(lease)
             told = "run %s (%s) was no longer ours; its ending was discarded"
             log.info(told, lease.id, lease.type, extra=self._about(lease))
             self._acknowledge(lease)
 
-    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+    def _send(self, followup: Coroutine[Any, Any, None]) -> None:
         """What a stop waits for, for a moment."""
-        self._errands.add(task := self._loop.create_task(errand))
-        task.add_done_callback(self._errands.discard)
+        self._followups.add(task := self._loop.create_task(followup))
+        task.add_done_callback(self._followups.discard)
 
     async def _go_on(self, lease: Lease, started: float) -> None:
         """Something happened while the run was being paused: execute it again under the same lease, with the news."""
@@ -336,7 +336,7 @@ class Worker:
         self._relay.look()
         if kind in {Hint.READY, Hint.CHANGED}:
             self._look()
-        if kind in {Hint.CONTROL, Hint.CHANGED} and len(self._holdings):
+        if kind in {Hint.CONTROL, Hint.CHANGED} and len(self._held):
             self._renewer.look()
 
     def _hear_renewals(self, news: list[Renewal]) -> None:
@@ -360,7 +360,7 @@ class Worker:
                 self._acknowledge(lease)
 
     def _lost(self, lease: Lease) -> None:
-        self._holdings.remove(lease)
+        self._held.remove(lease)
         self._metrics.lost(lease)
 
     def _safely(self, function: object, *args: object) -> None:
@@ -369,12 +369,12 @@ class Worker:
 
     async def _shut_down(self, roles: list[asyncio.Task[None]]) -> None:
         say_stopping(self.identity, len(self._slots), self._settings.drain, is_embedded=not self._process_ends)
-        parting = Parting(self._ledger, self._journal, self._slots, self._holdings, self._errands, self.identity.id)
+        shutdown = Shutdown(self._ledger, self._journal, self._slots, self._held, self._followups, self.identity.id)
         try:
             await self._end_executions()
-            await parting.from_all(process_ends=self._process_ends)
+            await shutdown.from_all(process_ends=self._process_ends)
         finally:
-            self.stays_behind = parting.stays_behind()
+            self.stays_behind = shutdown.stays_behind()
             await self._leave(roles)
 
     async def _end_executions(self) -> None:
@@ -388,7 +388,7 @@ class Worker:
         for execution in self._slots:
             execution.abandon()
         self._failover.stop()
-        for task in (late := [*roles, *self._errands]):
+        for task in (late := [*roles, *self._followups]):
             task.cancel()
         await asyncio.wait(late, timeout=1.0)
         await self._hinter.stop()

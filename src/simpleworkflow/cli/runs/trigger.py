@@ -129,7 +129,7 @@ def _start_within(start_by: str | datetime | None, delay: str | None, at: dateti
 
 def _warn_of_typo(app: App, type: str) -> None:
     """Only a warning: workers of that type may come later."""
-    from ...client.asking import similar_name
+    from ...client.checks import similar_name
     from ...store.operations.workers import known_names
 
     async def asked() -> list[str]:

@@ -34,7 +34,7 @@ from ..branches import BRANCH, IN_STEP, Branch, check_name
 from ..changed_code import ChangedCode
 from ..labels import about
 from ..lazily import Lazily
-from ..made import MadeCalls, caller
+from ..made_calls import MadeCalls, caller
 from ..replay import Replay
 from ..waits import Wait, resolve
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...model.outbox import check_emitted
 from ...model.states import StepKind, StepStatus
 from ..branches import check_name
-from ..made import caller
+from ..made_calls import caller
 from .memo import Memo, durable
 from .steps import LONGEST_INPUT
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...clock import Clock, SystemClock, monotonic
 from ...model.errors import MissingMigration, StoreError, StoreUnavailable
-from ...pace import Pace
+from ...poll_backoff import PollBackoff
 from ..catalog import Statement, statements
 from ..protocol import Capabilities, Mode, Operation, Query, Row, Rows, Script, Wanted, drive
 from ..timelines import Timelines
@@ -128,7 +128,7 @@ class SqliteDriver:
 
     async def _watch(self, heard: Callable[[str], None]) -> None:
         connection: sqlite3.Connection | None = None
-        seen, looks = None, Pace(SOONEST_CHECK, busy=BUSY_CHECK)
+        seen, looks = None, PollBackoff(SOONEST_CHECK, busy=BUSY_CHECK)
         try:
             while True:
                 try:

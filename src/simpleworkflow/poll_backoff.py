@@ -19,7 +19,7 @@ REST = 4
 """A pause is at least so many times as long as the look before it took, unless something calls for one sooner."""
 
 
-class Pace:
+class PollBackoff:
     """`shortest` is the pause, in seconds, between looks that follow each other most closely. While one look after the
     other finds something it grows up to `busy`: what comes all the time may gather."""
 

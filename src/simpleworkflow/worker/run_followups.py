@@ -1,4 +1,4 @@
-"""The small errands of a worker: what it does for a run, or asks about one, beside executing it."""
+"""What follows a run on its worker: what it does for a run, or asks about one, beside executing it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..runtime.hints import Hint, Hinter
 from ..runtime.labels import about
 from ..store import Ledger
 from ..store.operations import leases, runs, steps, writing
-from .holdings import Holdings
+from .held_leases import HeldLeases
 
 log = logging.getLogger("simpleworkflow.worker")
 
@@ -27,7 +27,7 @@ HOLD_AGAIN = 5.0
 
 
 async def hold_refused(
-    ledger: Ledger, holdings: Holdings, worker: str, lease: Lease, error: BaseException, ending: Ending
+    ledger: Ledger, held_leases: HeldLeases, worker: str, lease: Lease, error: BaseException, ending: Ending
 ) -> None:
     """The database refuses how it ended for good; executing it again would end the same way: an operator must see it.
     Until the database lets us say so the run stays ours: another worker would know nothing of what has run. At
@@ -41,7 +41,7 @@ async def hold_refused(
         except Exception:
             log.exception("run %s cannot be held either; tried again in %g s", lease.id, HOLD_AGAIN, extra=about(lease))
         await asyncio.sleep(HOLD_AGAIN)
-    holdings.remove(lease)
+    held_leases.remove(lease)
 
 
 async def hasten_undo(ledger: Ledger, hinter: Hinter, worker: str, lease: Lease) -> None:
@@ -54,12 +54,12 @@ async def hasten_undo(ledger: Ledger, hinter: Hinter, worker: str, lease: Lease)
         log.debug(told, lease.id, error, extra=about(lease))
 
 
-async def confirm(ledger: Ledger, holdings: Holdings, worker: str, lease: Lease) -> bool:
+async def confirm(ledger: Ledger, held_leases: HeldLeases, worker: str, lease: Lease) -> bool:
     """After a silence longer than the lease: does it still hold?"""
     sent = monotonic()
     (state,) = await ledger.run(leases.renew([(lease.id, lease.epoch, lease.lease_seconds)], worker))
     if state.renewed:
-        holdings.renewed(lease.id, sent)
+        held_leases.renewed(lease.id, sent)
     return state.owned
 
 

@@ -15,7 +15,7 @@ from ..model.moves import Ending
 from ..runtime.journal import Journal
 from ..store import Ledger
 from ..store.operations import writing
-from .holdings import Holdings
+from .held_leases import HeldLeases
 from .slots import Slots
 
 log = logging.getLogger("simpleworkflow.worker")
@@ -24,23 +24,23 @@ GRACE = 3.0
 """Seconds for each thing that the database is asked to write."""
 
 
-class Parting:
-    """`errands` are tasks whose outcome may still go to the journal."""
+class Shutdown:
+    """`followups` are tasks whose outcome may still go to the journal."""
 
     def __init__(
         self,
         ledger: Ledger,
         journal: Journal,
         slots: Slots,
-        holdings: Holdings,
-        errands: set[asyncio.Task[None]],
+        held_leases: HeldLeases,
+        followups: set[asyncio.Task[None]],
         worker_id: str,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
         self._slots = slots
-        self._holdings = holdings
-        self._errands = errands
+        self._held = held_leases
+        self._followups = followups
         self._worker_id = worker_id
         self._has_looked = False
         self._has_handed_back = False
@@ -48,11 +48,11 @@ class Parting:
     async def from_all(self, *, process_ends: bool) -> None:
         """Code that goes on regardless keeps its runs, unless its process ends."""
         drained = await self._journal.drain(GRACE)
-        if drained and self._errands:  # pauses that were refused because something had happened, for one
-            await asyncio.wait(self._errands, timeout=GRACE)
+        if drained and self._followups:  # pauses that were refused because something had happened, for one
+            await asyncio.wait(self._followups, timeout=GRACE)
             drained = await self._journal.drain(GRACE)
         if drained:
-            self._has_looked = await hand_back_strangers(self._ledger, self._worker_id, self._holdings)
+            self._has_looked = await hand_back_strangers(self._ledger, self._worker_id, self._held)
         else:
             self._journal.abandon()
         if process_ends:
@@ -66,9 +66,9 @@ class Parting:
         if running:
             fate = "were handed back" if self._has_handed_back else "are taken over when leases end"
             told.append(f"code was still running at the drain deadline (runs: {len(running)}); its runs {fate}")
-        if unsettled := {lease.id for lease in self._holdings.all()} - running:
+        if unsettled := {lease.id for lease in self._held.all()} - running:
             told.append(f"the database did not confirm the end of {len(unsettled)} runs; open ones are taken over")
-        if self._holdings.is_unsure and not self._has_looked:
+        if self._held.is_unsure and not self._has_looked:
             told.append("what the last claim took is not known; it is taken over when leases end")
         return "; ".join(told) or None
 
@@ -84,10 +84,10 @@ async def hand_back(ledger: Ledger, worker: str, endings: Sequence[Ending]) -> b
         return False
 
 
-async def hand_back_strangers(ledger: Ledger, worker_id: str, holdings: Holdings) -> bool:
+async def hand_back_strangers(ledger: Ledger, worker_id: str, held_leases: HeldLeases) -> bool:
     """A claim that was cut off by a stop may have leased runs that nobody here knows."""
     try:
-        await ledger.run(writing.release_strangers(worker_id, holdings), timeout=GRACE)
+        await ledger.run(writing.release_strangers(worker_id, held_leases), timeout=GRACE)
         return True
     except Exception as error:
         log.warning("what is leased to this worker could not be looked at; such leases will run out: %s", error)

@@ -15,14 +15,14 @@ from ..model.records import Lease
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldLease:
     lease: Lease
     renewed: float
 
 
-class Holdings:
+class HeldLeases:
     def __init__(self) -> None:
-        self._held: dict[UUID, Holding] = {}
+        self._held: dict[UUID, HeldLease] = {}
         self.claiming_since: float | None = None
         """Since when a claim is under way, or its answer not worked through: leases may exist that are not here."""
         self.is_unsure = False
@@ -30,7 +30,7 @@ class Holdings:
 
     def add(self, lease: Lease, sent: float) -> None:
         """`sent` is when the claim was sent: the lease is at least as young as that."""
-        self._held[lease.id] = Holding(lease, sent)
+        self._held[lease.id] = HeldLease(lease, sent)
 
     def remove(self, lease: Lease) -> None:
         holding = self._held.get(lease.id)
