@@ -200,7 +200,7 @@ def test_dev_tells_why_a_module_ended_the_program(broken: Path, tmp_path: Path) 
     with (tmp_path / "err").open("wb") as err:
         process = subprocess.Popen(word, cwd=broken, env=environment(), stdout=subprocess.DEVNULL, stderr=err)
     try:
-        until(lambda: "no configuration" in (tmp_path / "err").read_text() or process.poll() is not None, "it is told")
+        until(lambda: "leaves ends" in (tmp_path / "err").read_text() or process.poll() is not None, "it is told")
         assert "leaves ends the program while it is loaded: no configuration" in (tmp_path / "err").read_text()
     finally:
         process.terminate()
