@@ -26,6 +26,7 @@ def test_the_parts_add_up_and_ways_with_a_gap_are_left_out(monkeypatch: pytest.M
     assert figures == pytest.approx(dict.fromkeys(figures, 2.0))
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_from_one_process_into_the_other(postgres_url: str) -> None:
     prepare = [sys.executable, str(PROGRAM.parent / "peers" / "drive_ours.py"), "prepare", postgres_url]
     subprocess.run(prepare, check=True, timeout=60, capture_output=True)

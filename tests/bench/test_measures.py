@@ -64,6 +64,7 @@ def test_a_measure_runs_and_tells_all_its_lines(durable: Ground, monkeypatch: py
     assert all(finding.values for finding in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("measures")
 @pytest.mark.parametrize("name", ["drain", "sqlite"])
 def test_a_pair_of_now_and_before_runs_and_has_a_value(

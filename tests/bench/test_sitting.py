@@ -107,6 +107,7 @@ def test_a_driver_whose_table_is_left_goes_home_with_its_worker(postgres_url: st
     until(lambda: not is_alive(worker), "its worker is gone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("death", ["of the driver", "of nobody: it hangs"])
 def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.MonkeyPatch, death: str) -> None:
     """A process that is stopped does not see that everybody else has gone."""
@@ -115,6 +116,7 @@ def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.M
 
     def and_die(self: Any) -> None:
         workers.append(worker_of(self._process.pid))
+        monkeypatch.setattr(sitting, "TURN_SECONDS", 5.0)  # not before: a driver may take its time to be ready
         if death == "of the driver":
             self._process.kill()
         else:
@@ -122,7 +124,6 @@ def test_no_stopped_worker_stays_behind(postgres_url: str, monkeypatch: pytest.M
         real(self)
 
     monkeypatch.setattr(sitting._Player, "take_turn", and_die)
-    monkeypatch.setattr(sitting, "TURN_SECONDS", 5.0)
     ground: Any = OneDatabase(postgres_url)
     with pytest.raises(NotDone, match="ours latency ended with -9"):
         sitting.sit(ground, [OURS], turns=1)

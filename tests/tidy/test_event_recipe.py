@@ -98,6 +98,7 @@ MISSED = {
 }
 
 
+@pytest.mark.slow
 def test_an_event_is_added_as_the_recipe_says(tmp_path: Path) -> None:
     assert_recipe_works(tmp_path, RECIPE, FILES, CHECKS)
     text = recipe_text("Add an event")

@@ -243,6 +243,7 @@ MISSED_ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_an_ending_is_added_as_the_recipe_says(tmp_path: Path) -> None:
     assert_recipe_works(tmp_path, ENDING, ENDING_FILES, ENDING_CHECKS)
     text = recipe_text("Add a move")
