@@ -2,7 +2,7 @@
 
 Everything that concerns one run is a method here; `app.get(…)`, `app.cancel(…)` and the other calls of App that take a
 run make a handle and ask it. A key is looked up when the handle is first used. From then on the handle means that run,
-whoever has the key later.
+even if another run has the key later.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class TriggerCalls:
         return await handle.result(timeout)
 
     def _accept(self, new: Sequence[NewRun], options: TriggerOptions) -> Awaitable[list[Created]]:
-        """Plain functions as far as nothing is awaited: this is the hot path of whoever triggers much."""
+        """Plain functions as far as nothing is awaited: this is the hot path of programs that trigger much."""
         here = workflow_here(self._client.home)
         return self._create(new) if here is None and not options else self._accept_with(new, options, here)
 

@@ -1,9 +1,9 @@
 """What a worker counts: plain numbers in plain dicts, filled a batch at a time by the code that does the work.
 
 A run costs some tens of microseconds of Python, so counting it must cost next to nothing. Nobody here locks, formats
-or knows of Prometheus: the worker's event loop is the only one that writes, whoever serves the numbers copies them (a
-dict and a list are copied in one piece) and does the rest at its own leisure. A worker without metrics has no meter at
-all: its batches pay one `is None`. A mistake in here costs a number and never a run.
+or knows of Prometheus: the worker's event loop is the only one that writes, the thread that serves the numbers copies
+them (a dict and a list are copied in one piece) and does the rest at its own leisure. A worker without metrics has no
+meter at all: its batches pay one `is None`. A mistake in here costs a number and never a run.
 
 Labels stay few: types, statuses, classes of errors, small numbers. Never a run's id, never the name of a step.
 """

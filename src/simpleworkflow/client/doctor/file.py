@@ -2,7 +2,7 @@
 
 The library has one bug that matters here (sqlite.org/wal.html, "the WAL-reset bug"): from 3.7.0 to 3.51.2 a checkpoint
 that races a writer in another connection can corrupt the file. The driver takes care not to make such checkpoints;
-whoever else writes to the file may not.
+other programs that write to the file may not.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ class Outbox:
         """Put these lifecycle events of runs whose type is below the prefix into the outbox, in the transaction of the
         move: app.outbox.emit_lifecycle("billing.*", "succeeded", "failed").
 
-        Known to the database once a worker of this App has started, and from then on whoever moves a run. Taking the
-        line away leaves the rule, since other programs may want it: `simpleworkflow outbox rules delete` ends it.
+        Known to the database once a worker of this App has started, and from then on every program that moves a run
+        obeys. Taking the line away leaves the rule, since other programs may want it: `simpleworkflow outbox rules
+        delete` ends it.
         """
         self._client.registry.outbox_rules += lifecycle_rules(prefix, events)
 
